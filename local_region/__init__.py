@@ -1,0 +1,1 @@
+"""An embedded stand-in for AWS on one machine. It knows nothing of campaigns."""

@@ -1,0 +1,1 @@
+"""Hosts of the local region: small machines that run scripts, with EBS-like volumes and a network."""
