@@ -1,0 +1,243 @@
+"""From a campaign to everything that will be done: pure, and the same for the same campaign, seed and environment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from volumetry import ebs, fio
+from volumetry.ceilings import Ceiling, InstanceFacts, ceilings
+from volumetry.errors import CampaignRefused
+from volumetry.naming import TrialId
+from volumetry.order import blocks
+from volumetry.spec import Campaign, Load, NetworkTuning, Topology, cells
+from volumetry.topologies import host_names
+
+# The lane of all topologies whose hosts share hardware.
+SHARED_LANE = "interleaved"
+# Sequential fill at the volume's own rate, but never taken for faster than this.
+PRECONDITION_BYTES_PER_S = 400 * ebs.MIB
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What the plan needs to know of where it will run.
+
+    ``launch_s`` and ``trial_overhead_s`` are what a launch, and a trial beyond its load, take there; they shape
+    expectations and time-outs, never results.
+    """
+
+    name: str
+    hosts_share_hardware: bool
+    launch_s: float
+    trial_overhead_s: float
+    instances: Mapping[str, InstanceFacts] = field(default_factory=dict)
+
+
+AWS = Environment("aws", hosts_share_hardware=False, launch_s=300, trial_overhead_s=12)
+LOCAL = Environment("local", hosts_share_hardware=True, launch_s=8, trial_overhead_s=2)
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PlannedTopology(_Model):
+    """A topology with its hosts named; ``volume`` holds the fields of the campaign's ``volume``."""
+
+    stack: str
+    hosts: dict[str, str]  # name -> AZ letter
+    clients: list[str]
+    links: int
+    instance_type: str
+    image: str
+    volume: dict[str, Any]
+    precondition_bytes: int
+    precondition_s: float
+
+
+class PlannedLoad(_Model):
+    """A load: the sections of its fio job file and how long it runs."""
+
+    sections: list[tuple[str, dict[str, str]]]
+    ramp_s: float
+    runtime_s: float
+
+    def option(self, name: str, default: str | None = None) -> str | None:
+        """The value that all jobs share, or None where they differ."""
+        sections = tuple((section, dict(options)) for section, options in self.sections)
+        return Load("", sections).option(name, default)
+
+
+class PlannedTrial(_Model):
+    """One trial, in its place."""
+
+    id: str
+    lane: str
+    sequence: int
+    block: int
+    topology: str
+    tuning: str
+    workload: str
+    repetition: int
+    expected_s: float
+    timeout_s: int
+    ceilings: list[Ceiling]
+
+
+class Plan(_Model):
+    """Everything that will be done, in order."""
+
+    campaign: str
+    description: str
+    seed: int
+    environment: str
+    ladder: list[str]
+    lanes: dict[str, list[str]]  # lane -> its topologies
+    topologies: dict[str, PlannedTopology]
+    tunings: dict[str, NetworkTuning]
+    workloads: dict[str, PlannedLoad]
+    trials: list[PlannedTrial]
+    expected_s: float
+    lane_expected_s: dict[str, float]
+
+    def trial(self, identifier: str) -> PlannedTrial:
+        """The trial of that id; raises KeyError."""
+        return next((trial for trial in self.trials if trial.id == identifier), None) or _missing(identifier)
+
+    def to_json(self) -> str:
+        """JSON in the order of the fields: equal plans give equal text."""
+        return self.model_dump_json(indent=1) + "\n"
+
+
+def _missing(identifier: str) -> PlannedTrial:
+    raise KeyError(identifier)
+
+
+def plan(campaign: Campaign, environment: Environment) -> Plan:
+    """The plan of ``campaign`` in ``environment``; raises CampaignRefused when an instance type is not known there."""
+    _check_instances(campaign, environment)
+    matrix = cells(campaign)
+    used = [name for name in campaign.topologies if any(name == topology for topology, *_ in matrix)]
+    shared = environment.hosts_share_hardware
+    lanes = {SHARED_LANE: used} if shared else {name: [name] for name in used}
+    trials = [trial for lane, names in lanes.items() for trial in _lane_trials(campaign, environment, lane, names)]
+    topologies = {name: _topology(name, campaign) for name in used}
+    spans = {lane: _lane_seconds(environment, trials, lane, names, topologies) for lane, names in lanes.items()}
+    return Plan(
+        campaign=campaign.campaign,
+        description=campaign.description,
+        seed=campaign.seed,
+        environment=environment.name,
+        ladder=campaign.ladder or used,
+        lanes=lanes,
+        topologies=topologies,
+        tunings={name: tuning.network or NetworkTuning() for name, tuning in campaign.tunings.items()},
+        workloads={load.name: _load(load) for _, _, load, _ in matrix},
+        trials=trials,
+        expected_s=max(spans.values()),
+        lane_expected_s=spans,
+    )
+
+
+def _check_instances(campaign: Campaign, environment: Environment) -> None:
+    known = environment.instances
+    problems = [
+        f"topologies.{name}.instance_type: {topology.instance_type!r} does not exist in this region"
+        for name, topology in campaign.topologies.items()
+        if known and topology.instance_type not in known
+    ]
+    if problems:
+        raise CampaignRefused(problems)
+
+
+def _lane_trials(campaign: Campaign, environment: Environment, lane: str, names: list[str]) -> list[PlannedTrial]:
+    matrix = [
+        ((topology, tuning, load), count) for topology, tuning, load, count in cells(campaign) if topology in names
+    ]
+    trials = []
+    for block, present in enumerate(blocks(matrix, campaign.seed, lane), start=1):
+        for topology, tuning, load in present:
+            facts = environment.instances.get(campaign.topologies[topology].instance_type, InstanceFacts())
+            expected_s = sum(load.seconds) + environment.trial_overhead_s
+            trials.append(
+                PlannedTrial(
+                    id=str(TrialId(topology, tuning, load.name, block)),
+                    lane=lane,
+                    sequence=len(trials) + 1,
+                    block=block,
+                    topology=topology,
+                    tuning=tuning,
+                    workload=load.name,
+                    repetition=block,
+                    expected_s=expected_s,
+                    # A mirror whose peer froze hangs without limit: the command is stopped then.
+                    timeout_s=int(2 * expected_s + 60),
+                    ceilings=ceilings(campaign.topologies[topology], load, facts),
+                )
+            )
+    return trials
+
+
+def _topology(name: str, campaign: Campaign) -> PlannedTopology:
+    topology = campaign.topologies[name]
+    extent = _extent_bytes(topology, [load for used, _, load, _ in cells(campaign) if used == name])
+    volume = topology.volume
+    limit = ebs.limits(volume.type, volume.size_gib, volume.iops, volume.throughput_mibps)
+    rate = min(limit.throughput_bytes_per_s, limit.iops * limit.io_bytes, PRECONDITION_BYTES_PER_S)
+    names = host_names(topology)
+    return PlannedTopology(
+        stack=topology.stack,
+        hosts=dict(zip(names, topology.host_azs, strict=True)),
+        clients=names[:1],
+        links=topology.links,
+        instance_type=topology.instance_type,
+        image=topology.image,
+        volume=volume.model_dump(exclude_none=True),
+        precondition_bytes=extent,
+        precondition_s=extent / rate,
+    )
+
+
+def _extent_bytes(topology: Topology, loads: list[Load]) -> int:
+    """The part of the volume that the loads touch: it is written once before the first trial."""
+    whole = topology.volume.size_gib * ebs.GIB
+    return max(whole if load.extent_bytes is None else load.extent_bytes for load in loads)
+
+
+def _load(load: Load) -> PlannedLoad:
+    ramp_s, runtime_s = load.seconds
+    return PlannedLoad(sections=list(load.sections), ramp_s=ramp_s, runtime_s=runtime_s)
+
+
+def _lane_seconds(
+    environment: Environment,
+    trials: list[PlannedTrial],
+    lane: str,
+    names: list[str],
+    topologies: Mapping[str, PlannedTopology],
+) -> float:
+    fill_s = [topologies[name].precondition_s for name in names]
+    filling_s = sum(fill_s) if environment.hosts_share_hardware else max(fill_s)
+    return environment.launch_s + filling_s + sum(trial.expected_s for trial in trials if trial.lane == lane)
+
+
+# The service's own part of every job file: what makes evidence, and what fio must not leave to chance.
+SERVICE_OPTIONS = {
+    "direct": "1",
+    "time_based": "1",
+    "group_reporting": "1",
+    "randrepeat": "0",
+    "thread": "1",
+    "log_avg_msec": "1000",
+    "per_job_logs": "0",
+    "write_iops_log": "log",
+    "write_bw_log": "log",
+    "write_lat_log": "log",
+}
+
+
+def job_file(load: PlannedLoad) -> str:
+    """The fio job file of a trial; the host adds the engine and the volume under test to ``[global]``."""
+    return fio.render_job_file(load.sections, SERVICE_OPTIONS)
