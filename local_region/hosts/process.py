@@ -1,0 +1,252 @@
+"""Process hosts: each a bubblewrap sandbox with its own processes, network, /run, /var/tmp and devices.
+
+A host's interfaces, sockets, mounts and volumes live in its namespaces and in descriptors of the region's
+children, so they go with them, also when the region is killed. `pgrep -f INSTANCE_ID` finds one host: its bwrap,
+and process 1 inside. Killing either is pulling the plug.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from local_region.hosts.accounting import Accounting
+from local_region.hosts.base import Completed, Distances, HostSpec, Reason, VolumeSpec, device_path
+from local_region.hosts.fabric import Fabric
+from local_region.hosts.relay import Relay
+from local_region.hosts.sandbox import Sandbox, require
+from local_region.hosts.volumes import Volumes
+from local_region.hosts.worker import Message, Spawner, receive
+
+# How soon a cancelled script is noticed.
+_CANCEL_POLL_S = 0.05
+# Outlives the region and removes its folder, to which dying hosts may still be writing.
+_JANITOR = 'read -r _; until rm -rf -- "$1"; do sleep 0.1; done'
+
+
+class ProcessHost:
+    """A running sandbox. `resources` gives back what the region holds for it."""
+
+    def __init__(self, spec: HostSpec, sandbox: Sandbox, volumes: Volumes, resources: ExitStack) -> None:
+        self.spec = spec
+        self._sandbox = sandbox
+        self._volumes = volumes
+        self._resources = resources
+        self._stopped = threading.Event()
+        self._released = threading.Event()
+
+    @property
+    def instance_id(self) -> str:
+        return self.spec.instance_id
+
+    def alive(self) -> bool:
+        return not self._released.is_set() and self._sandbox.bwrap.poll() is None
+
+    def run(
+        self,
+        script: str,
+        *,
+        environment: Mapping[str, str],
+        timeout_s: float,
+        cancel: threading.Event | None = None,
+    ) -> Completed:
+        with ExitStack() as files:
+            text, stdout, stderr = (
+                files.enter_context(os.fdopen(os.memfd_create(name), "w+b")) for name in ("script", "stdout", "stderr")
+            )
+            text.write(script.encode())
+            text.flush()
+            request: Message = {"do": "run", "environment": dict(environment)}
+            descriptors = [text.fileno(), stdout.fileno(), stderr.fileno()]
+            try:
+                with self._sandbox.converse(request, descriptors) as conversation:
+                    exit_code, reason = _wait(conversation, timeout_s, cancel)
+            except OSError:
+                exit_code, reason = None, "host-lost"
+            return Completed(exit_code, _text(stdout.fileno()), _text(stderr.fileno()), reason)
+
+    def attach(self, volume_id: str) -> None:
+        volume = self._volumes.reserve(volume_id, self.spec)
+        name = Path(device_path(volume_id)).name
+        try:
+            _, (listener,) = self._sandbox.ask({"do": "attach", "name": name})
+            with socket.socket(fileno=listener):
+                volume.listen(self.instance_id, listener)
+        except (ConnectionError, ValueError):
+            volume.forget(self.instance_id)
+            raise
+        if self._released.is_set():
+            volume.forget(self.instance_id)
+
+    def detach(self, volume_id: str) -> None:
+        self._volumes.detach(volume_id, self.instance_id)
+        self._sandbox.ask({"do": "detach", "name": Path(device_path(volume_id)).name})
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._sandbox.kill()
+        self._released.wait()
+
+    def ended(self) -> bool:
+        """Wait for the end and give everything back. True: the end was asked for."""
+        self._sandbox.wait()
+        self._resources.close()
+        self._released.set()
+        return self._stopped.is_set()
+
+
+def _wait(conversation: socket.socket, timeout_s: float, cancel: threading.Event | None) -> tuple[int | None, Reason]:
+    """EOFError is no error here: process 1 has gone without an answer."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            return None, "timed-out"
+        if cancel and cancel.is_set():
+            return None, "cancelled"
+        if select.select([conversation], (), (), min(left_s, _CANCEL_POLL_S) if cancel else left_s)[0]:
+            try:
+                return receive(conversation)[0]["exit_code"], ""
+            except EOFError:
+                return None, "host-lost"
+
+
+def _text(descriptor: int) -> bytes:
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+
+
+class ProcessHosts:
+    """The driver. `folder` is made, holds the hosts' /var/tmp, and is removed at the end, however it comes.
+
+    `volumes` is where volumes keep what was written to them: a tmpfs is steadier than a disk.
+    """
+
+    kind = "process"
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        endpoint_port: int,
+        distances: Distances | None = None,
+        volumes: Path = Path("/dev/shm"),  # noqa: S108 - only unlinked files go there
+    ) -> None:
+        require()
+        distances = distances or Distances()
+        self._folder = folder.resolve()
+        self._folder.mkdir(parents=True)
+        self._endpoint_port = endpoint_port
+        self._closed = False
+        self._label = f"hosts-of={self._folder}"
+        self._hosts: dict[str, ProcessHost] = {}
+        self._spawner = Spawner()
+        self._janitor, self._janitor_waits = self._start_janitor()
+        self._fabric = Fabric(self._spawner, self._label, distances)
+        self._volumes = Volumes(self._spawner, self._label, volumes, distances.ebs_round_trip_s)
+        self._relay = Relay(endpoint_port)
+        self._accounting = Accounting()
+
+    def _start_janitor(self) -> tuple[subprocess.Popen[bytes], int]:
+        """The process, and the descriptor on whose closing it removes the folder."""
+        wait_for, waits = os.pipe()
+        argv = ["sh", "-c", _JANITOR, self._label, str(self._folder)]
+        process = self._spawner.start(argv, stdin=wait_for)
+        os.close(wait_for)
+        return process, waits
+
+    def create_volume(self, spec: VolumeSpec) -> None:
+        self._volumes.create(spec)
+
+    def delete_volume(self, volume_id: str) -> None:
+        self._volumes.delete(volume_id)
+
+    def launch(self, spec: HostSpec, *, on_death: Callable[[str], None]) -> ProcessHost:
+        with ExitStack() as resources:
+            name = spec.instance_id
+            var_tmp = self._folder / name
+            var_tmp.mkdir()
+            resources.callback(shutil.rmtree, var_tmp, ignore_errors=True)
+            sandbox = Sandbox(self._spawner, self._label, spec, var_tmp, self._endpoint_port)
+            resources.callback(sandbox.close)
+            try:
+                self._connect(spec, sandbox, resources)
+            except BaseException:
+                sandbox.kill()
+                sandbox.wait()
+                raise
+            host = self._hosts[name] = ProcessHost(spec, sandbox, self._volumes, resources.pop_all())
+        watch = threading.Thread(target=self._watch, args=(host, on_death), name=name, daemon=True)
+        watch.start()
+        return host
+
+    def _connect(self, spec: HostSpec, sandbox: Sandbox, resources: ExitStack) -> None:
+        """Take up what process 1 has handed out; `resources` gives it back. ValueError: address in use."""
+        name, keep = spec.instance_id, resources.callback
+        with sandbox.handed_out() as (endpoint, stat, *tuns):
+            keep(self._volumes.release, name)
+            for interface, tun in zip(spec.interfaces, tuns, strict=True):
+                self._fabric.connect(interface, spec.availability_zone, tun)
+                keep(self._fabric.disconnect, interface.address)
+            self._relay.open(name, socket.socket(fileno=os.dup(endpoint)))
+            keep(self._relay.shut, name)
+            self._accounting.add(name, sandbox.bwrap.pid, os.dup(stat))
+            keep(self._accounting.remove, name)
+
+    def _watch(self, host: ProcessHost, on_death: Callable[[str], None]) -> None:
+        if not host.ended():
+            on_death(host.instance_id)
+        self._hosts.pop(host.instance_id, None)
+
+    def set_link(self, instance_id: str, interface: str, *, up: bool) -> None:
+        """Pull or replug the cable of one interface ("ens5"): packets are lost, the host sees no change."""
+        addresses = {one.name: one.address for one in self._hosts[instance_id].spec.interfaces}
+        self._fabric.set_link(addresses[interface], up=up)
+
+    def set_partition(self, one: Iterable[str], other: Iterable[str], *, cut: bool) -> None:
+        """Lose, or carry again, all packets between two groups of instances."""
+        self._fabric.set_partition(self._addresses(one), self._addresses(other), cut=cut)
+
+    def _addresses(self, instance_ids: Iterable[str]) -> list[str]:
+        hosts = (self._hosts[instance_id] for instance_id in instance_ids)
+        return [interface.address for host in hosts for interface in host.spec.interfaces]
+
+    def leftovers(self) -> list[str]:
+        own = set() if self._closed else {self._janitor.pid, self._fabric.worker.process.pid}
+        processes = (one for one in Path("/proc").iterdir() if one.name.isdigit())
+        found = [
+            f"process {process.name}: {arguments[:120]}"
+            for process in processes
+            if int(process.name) not in own and self._label in (arguments := _arguments(process))
+        ]
+        if self._folder.exists():
+            found += [f"folder {path}" for path in self._folder.iterdir()]
+        return found
+
+    def close(self) -> None:
+        for host in list(self._hosts.values()):
+            host.stop()
+        if self._closed:
+            return
+        self._closed = True
+        self._accounting.close()
+        self._relay.close()
+        self._volumes.close()
+        self._fabric.worker.close()
+        os.close(self._janitor_waits)
+        self._janitor.wait()
+        self._spawner.close()
+
+
+def _arguments(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
