@@ -1,0 +1,37 @@
+-- How did each trial run? Operations a second over the seconds of the measured part, all directions together, as means over
+-- ${step_s} seconds (default 1); every trial's last attempt, whatever its verdict.
+WITH chosen AS (
+    SELECT
+        *,
+        coalesce(try_cast('${step_s}' AS integer), 1) AS step_s
+    FROM attempts
+    WHERE dt = '${dt}' AND execution = '${execution}' AND is_last
+),
+
+seconds AS (
+    SELECT
+        c.topology,
+        c.tuning,
+        c.workload,
+        c.repetition,
+        c.verdict,
+        c.step_s,
+        i.second,
+        sum(i.iops) AS iops
+    FROM intervals AS i
+    INNER JOIN chosen AS c
+        ON i.dt = c.dt AND i.execution = c.execution AND i.trial = c.trial AND i.attempt = c.attempt
+    GROUP BY c.topology, c.tuning, c.workload, c.repetition, c.verdict, c.step_s, i.second
+)
+
+SELECT
+    topology,
+    tuning,
+    workload,
+    repetition,
+    verdict,
+    second - second % step_s AS second,
+    avg(iops) AS iops
+FROM seconds
+GROUP BY topology, tuning, workload, repetition, verdict, second - second % step_s
+ORDER BY workload, tuning, topology, repetition, second - second % step_s

@@ -1,0 +1,4 @@
+-- One row a trial that may be compared: its last attempt, if that is valid. Columns and units of attempts.
+SELECT *
+FROM attempts
+WHERE is_last AND verdict = 'valid'
