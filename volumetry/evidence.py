@@ -276,7 +276,8 @@ def usage(first: Sample, last: Sample) -> Usage | None:
         return None
 
     def share(name: str) -> float:
-        return 100 * max(0, getattr(last, name) - getattr(first, name)) / ticks
+        spent: int = getattr(last, name) - getattr(first, name)
+        return 100 * max(0, spent) / ticks
 
     return Usage(
         start_s=first.time_s,
@@ -319,10 +320,10 @@ def read_host(files: Files, window_s: float) -> HostEvidence:
     """One host's files, read; raises EvidenceMissing when a client's fio left no result."""
     facts = parse_facts(files.get("facts", b""))
     client = "started" in facts
-    logs = [files.get(f"log_{name}.log", b"") for name in ("iops", "bw", "clat")]
+    iops, bandwidth, clat = (files.get(f"log_{name}.log", b"") for name in ("iops", "bw", "clat"))
     return HostEvidence(
         facts=facts,
         fio=parse_fio(files.get("fio.json", b"")) if client else None,
-        windows=parse_logs(*logs, window_s) if client else [],
+        windows=parse_logs(iops, bandwidth, clat, window_s) if client else [],
         samples=parse_telemetry(files.get("telemetry", b"")),
     )

@@ -19,17 +19,25 @@ sampling() {
 facts() {
   echo "host=$name"
   echo "kernel=$(uname -r)"
+  echo "processors=$(nproc)"
   echo "fio_version=$(fio --version)"
   cat "$state/stack"
-  sed -n 's/^ioengine=/ioengine=/p' "$state/target"
-  if [ -e /sys/hypervisor/uuid ] || grep -qs Amazon /sys/devices/virtual/dmi/id/sys_vendor; then
-    echo host_kind=ec2
-  else
-    echo "host_kind=$(cat /etc/volumetry-host-kind 2>/dev/null || echo process)"
-  fi
+  grep '^ioengine=' "$state/target"
+  echo "host_kind=$(host_kind)"
   while read -r other address; do
     [ "$other" = "$name" ] || round_trip "$other" "$address"
   done <"$state/hosts"
+}
+
+# Only a process host has volumes behind sockets; what EC2 runs says so in its firmware.
+host_kind() {
+  if [ -n "$(find /dev/disk/by-id -type s 2>/dev/null)" ]; then
+    echo process
+  elif grep -qs Amazon /sys/devices/virtual/dmi/id/sys_vendor; then
+    echo ec2
+  else
+    echo guest
+  fi
 }
 
 round_trip() {
@@ -51,7 +59,7 @@ watch_live() {
       curl --silent --max-time 5 --output /dev/null --header 'If-None-Match: *' \
         --upload-file "$state/live" "${order[$name.live.$number]}" || true
       number=$((number + 1))
-      next=$((SECONDS + ${order[live_interval_s]}))
+      next=$((SECONDS + order[live_interval_s]))
     fi
   done
 }
@@ -69,7 +77,7 @@ run_fio() {
   rm job.given
   local status=0
   echo "started=$EPOCHREALTIME" >>facts
-  fio --output-format=json+ --output=fio.json --eta=always --eta-newline=1 job.fio 2>fio.stderr | tr '\r' '\n' |
+  fio --output-format=json+ --output=fio.json --eta=always --eta-newline=1 job.fio 2>fio.stderr | stdbuf -oL tr '\r' '\n' |
     watch_live || status=${PIPESTATUS[0]}
   echo "ended=$EPOCHREALTIME" >>facts
   return "$status"

@@ -1,0 +1,300 @@
+"""From an attempt's evidence to its verdict and the rows of the tables."""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from volumetry.commands import Host
+from volumetry.evidence import Direction, HostEvidence, Sample, Usage, Window, bucket_bounds_ns, usage
+from volumetry.plan import Plan, PlannedTrial, log_window_s
+from volumetry.statistics import steady_state
+from volumetry.verdicts import Facts, Verdict, judge
+
+ROUNDS = 5
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Which attempt this is, and what is known of it without its evidence."""
+
+    execution: str
+    number: int
+    plan: Plan
+    trial: PlannedTrial
+    hosts: Sequence[Host]
+    region: str
+    evidence: str  # key prefix
+
+    @property
+    def clients(self) -> list[str]:
+        return self.plan.topologies[self.trial.topology].clients
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What an attempt came to; ``iops`` and ``run_s`` are None where nothing was measured."""
+
+    verdict: Verdict
+    rows: dict[str, list[Row]]
+    iops: float | None
+    run_s: float | None
+
+
+def without_evidence(attempt: Attempt, verdict: Verdict) -> Committed:
+    """An attempt that left nothing to read: one row, without a direction."""
+    row = _trial_row(attempt, verdict) | {"direction": None}
+    return Committed(verdict, {"trials": [row]}, None, None)
+
+
+def from_evidence(attempt: Attempt, evidence: Mapping[str, HostEvidence]) -> Committed:
+    """The verdict and rows of an attempt; ``evidence`` holds every host of the topology."""
+    clients = [evidence[name] for name in attempt.clients]
+    directions = _merged(clients)
+    ended_s = max(client.ended_s or 0.0 for client in clients)
+    run_s = max((direction.run_s for direction in directions.values()), default=0.0)
+    started_s = ended_s - run_s
+    busy = {name: _measured(host.samples, started_s, ended_s) for name, host in evidence.items()}
+    seconds = _seconds(clients, attempt)
+    steadiness = steady_state(_rounds(seconds)) if len(seconds) >= ROUNDS else None
+    verdict = judge(_facts(attempt, evidence, directions, steadiness, busy))
+    common = _trial_row(attempt, verdict) | _provenance(attempt, evidence) | {
+        "started_at": _moment(started_s),
+        "ended_at": _moment(ended_s),
+        "run_s": run_s,
+        "steady": None if steadiness is None else steadiness.steady,
+        "steady_range_pct": None if steadiness is None else steadiness.range_pct,
+        "steady_slope_pct": None if steadiness is None else steadiness.slope_pct,
+        "cpu_pct": _mean_cpu([busy[name] for name in attempt.clients]),
+        "peer_cpu_pct": _mean_cpu([busy[name] for name in evidence if name not in attempt.clients]),
+    }  # fmt: skip
+    identity = _identity(attempt)
+    rows = {
+        "trials": [common | _direction_row(name, direction) for name, direction in directions.items()]
+        or [common | {"direction": None}],
+        "intervals": _interval_rows(identity, clients, attempt, started_s),
+        "histograms": _histogram_rows(identity, directions),
+        "hosts": [row for name, host in evidence.items() for row in _host_rows(identity, name, host, started_s, run_s)],
+    }
+    return Committed(verdict, rows, sum(direction.iops for direction in directions.values()), run_s)
+
+
+def _merged(clients: Sequence[HostEvidence]) -> dict[str, Direction]:
+    merged: dict[str, Direction] = {}
+    for client in clients:
+        for name, direction in (client.fio.directions if client.fio else {}).items():
+            merged.setdefault(name, Direction()).merge(direction)
+    return merged
+
+
+def _facts(
+    attempt: Attempt,
+    evidence: Mapping[str, HostEvidence],
+    directions: Mapping[str, Direction],
+    steadiness: Any,
+    busy: Mapping[str, Usage | None],
+) -> Facts:
+    clients = [evidence[name] for name in attempt.clients]
+    processors = [int(client.facts["processors"]) for client in clients if "processors" in client.facts]
+    stolen = [
+        use.steal_pct / 100 * int(evidence[name].facts["processors"])
+        for name, use in busy.items()
+        if use is not None and "processors" in evidence[name].facts
+    ]
+    broken = [host.facts["mirror_broken"] for host in evidence.values() if host.facts.get("mirror_broken")]
+    return Facts(
+        iops=sum(direction.iops for direction in directions.values()),
+        ceilings=attempt.trial.ceilings,
+        steadiness=steadiness,
+        stolen_processors=max(stolen, default=None),
+        processors=max(processors, default=None),
+        mirror_broken="; ".join(broken),
+        fio_error=max((client.fio.error for client in clients if client.fio), default=0),
+    )
+
+
+def _seconds(clients: Sequence[HostEvidence], attempt: Attempt) -> list[float]:
+    """IOPS of each window, over all clients and directions; a window that a client lacks ends the list."""
+    totals: dict[int, float] = {}
+    for client in clients:
+        for window in client.windows:
+            totals[window.number] = totals.get(window.number, 0.0) + window.iops
+    planned = round(attempt.plan.workloads[attempt.trial.workload].runtime_s / _window_s(attempt))
+    return [totals[number] for number in range(planned) if number in totals]
+
+
+def _window_s(attempt: Attempt) -> float:
+    return log_window_s(attempt.plan.workloads[attempt.trial.workload])
+
+
+def _rounds(windows: list[float]) -> list[float]:
+    """The measured part as five rounds of equal length: mean IOPS of each; the odd windows at its start are left out."""
+    size = len(windows) // ROUNDS
+    used = windows[len(windows) - size * ROUNDS :]
+    return [statistics.fmean(used[start : start + size]) for start in range(0, len(used), size)]
+
+
+def _measured(samples: Sequence[Sample], start_s: float, end_s: float) -> Usage | None:
+    """A host's usage over the measured part, from the samples nearest inside it."""
+    inside = [sample for sample in samples if start_s <= sample.time_s <= end_s]
+    return usage(inside[0], inside[-1]) if len(inside) > 1 else None
+
+
+def _mean_cpu(usages: Sequence[Usage | None]) -> float | None:
+    known = [use.cpu_pct for use in usages if use is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _identity(attempt: Attempt) -> Row:
+    trial = attempt.trial
+    return {
+        "execution": attempt.execution,
+        "campaign": attempt.plan.campaign,
+        "topology": trial.topology,
+        "stack": attempt.plan.topologies[trial.topology].stack,
+        "tuning": trial.tuning,
+        "workload": trial.workload,
+        "repetition": trial.repetition,
+        "trial": trial.id,
+        "attempt": attempt.number,
+    }
+
+
+def _trial_row(attempt: Attempt, verdict: Verdict) -> Row:
+    """What the plan alone knows of the attempt."""
+    trial, load = attempt.trial, attempt.plan.workloads[attempt.trial.workload]
+    topology = attempt.plan.topologies[trial.topology]
+    ceiling = trial.ceilings[0] if trial.ceilings else None
+    tuning = attempt.plan.tunings[trial.tuning].model_dump(exclude_none=True)
+    return _identity(attempt) | {
+        "sequence": trial.sequence,
+        "block": trial.block,
+        "verdict": verdict.word,
+        "reason": verdict.reason,
+        "tool": "fio",
+        "rw": load.option("rw"),
+        "bs": load.option("bs", "4k"),
+        "iodepth": _whole(load.option("iodepth", "1")),
+        "numjobs": _whole(load.option("numjobs", "1")),
+        "rwmixread": _whole(load.option("rwmixread")),
+        "clients": len(attempt.clients),
+        "ceiling_iops": None if ceiling is None else ceiling.iops,
+        "ceiling_cause": None if ceiling is None else ceiling.cause,
+        "az_ids": ",".join(host.az_id for host in attempt.hosts) or None,
+        "instance_ids": ",".join(host.instance_id for host in attempt.hosts) or None,
+        "instance_types": ",".join([topology.instance_type] * len(topology.hosts)),
+        "volume_ids": ",".join(dict.fromkeys(host.volume_id for host in attempt.hosts)) or None,
+        "volume_type": topology.volume["type"],
+        "volume_size_gib": topology.volume["size_gib"],
+        "volume_iops": topology.volume.get("iops"),
+        "volume_throughput_mibps": topology.volume.get("throughput_mibps"),
+        "ami": attempt.hosts[0].image_id if attempt.hosts else None,
+        "tuning_values": json.dumps(tuning, sort_keys=True),
+        "region": attempt.region,
+        "evidence": attempt.evidence,
+    }
+
+
+def _whole(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+def _provenance(attempt: Attempt, evidence: Mapping[str, HostEvidence]) -> Row:
+    """What only the hosts know: versions, driver, measured round trip."""
+    client = evidence[attempt.clients[0]]
+    round_trips = [rtt for host in evidence.values() for rtt in host.rtt_us]
+    return {
+        "kernel": client.facts.get("kernel"),
+        "fio_version": client.facts.get("fio_version"),
+        "ioengine": client.facts.get("ioengine"),
+        "stack_driver": client.facts.get("stack_driver"),
+        "stack_parameters": client.facts.get("stack_parameters"),
+        "first_sync_skipped": {"true": True, "false": False}.get(client.facts.get("first_sync_skipped", "")),
+        "host_kind": client.facts.get("host_kind"),
+        "rtt_us": statistics.median(round_trips) if round_trips else None,
+    }
+
+
+def _direction_row(name: str, direction: Direction) -> Row:
+    return {
+        "direction": name,
+        "ios": direction.ios,
+        "io_bytes": direction.io_bytes,
+        "iops": direction.iops,
+        "bw_bytes_per_s": direction.bw_bytes_per_s,
+        "clat_mean_us": direction.clat_mean_us,
+        "clat_p50_us": direction.percentile_us(0.5),
+        "clat_p99_us": direction.percentile_us(0.99),
+        "clat_p999_us": direction.percentile_us(0.999),
+        "clat_max_us": direction.clat_max_us,
+    }
+
+
+def _interval_rows(identity: Row, clients: Sequence[HostEvidence], attempt: Attempt, started_s: float) -> list[Row]:
+    """One row a second and direction, from windows that may be shorter than a second."""
+    width = _window_s(attempt)
+    per_second: dict[tuple[str, int], list[Window]] = {}
+    for client in clients:
+        for window in client.windows:
+            key = (window.direction, int(window.number * width + 1e-6))
+            per_second.setdefault(key, []).append(window)
+    return [
+        identity
+        | {
+            "direction": direction,
+            "second": second,
+            "at": _moment(started_s + second),
+            # Rates of a second's windows: their mean over time, their sum over hosts.
+            "iops": sum(window.iops for window in windows) * len(clients) / len(windows),
+            "bw_bytes_per_s": sum(window.bw_bytes_per_s for window in windows) * len(clients) / len(windows),
+            "clat_mean_us": _weighted_clat(windows),
+        }
+        for (direction, second), windows in sorted(per_second.items())
+    ]
+
+
+def _weighted_clat(windows: Sequence[Window]) -> float | None:
+    known = [(window.clat_mean_us, window.iops) for window in windows if window.clat_mean_us is not None]
+    total = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / total if total else None
+
+
+def _histogram_rows(identity: Row, directions: Mapping[str, Direction]) -> list[Row]:
+    rows = []
+    for name, direction in directions.items():
+        for midpoint in sorted(direction.buckets):
+            lower, upper = bucket_bounds_ns(midpoint)
+            bucket = {"lower_ns": lower, "upper_ns": upper, "n": direction.buckets[midpoint]}
+            rows.append(identity | {"direction": name} | bucket)
+    return rows
+
+
+def _host_rows(identity: Row, name: str, host: HostEvidence, started_s: float, run_s: float) -> list[Row]:
+    rows: dict[int, Row] = {}
+    for first, last in zip(host.samples, host.samples[1:], strict=False):
+        use = usage(first, last)
+        second = int((first.time_s + last.time_s) / 2 - started_s)
+        if use is None or first.time_s < started_s - 0.5 or second >= run_s or second in rows:
+            continue
+        rows[second] = identity | {
+            "host": name,
+            "second": second,
+            "at": _moment(use.start_s),
+            "cpu_pct": use.cpu_pct,
+            "user_pct": use.user_pct,
+            "system_pct": use.system_pct,
+            "iowait_pct": use.iowait_pct,
+            "steal_pct": use.steal_pct,
+            "rx_bytes_per_s": use.rx_bytes_per_s,
+            "tx_bytes_per_s": use.tx_bytes_per_s,
+            "memory_used_bytes": use.memory_used_bytes,
+        }
+    return list(rows.values())
