@@ -16,7 +16,7 @@ sampling() {
   while sample && sleep 1; do :; done
 }
 
-facts() {
+note_facts() {
   echo "host=$name"
   echo "kernel=$(uname -r)"
   echo "processors=$(nproc)"
@@ -84,7 +84,7 @@ run_fio() {
 }
 
 status=0
-facts >facts
+note_facts >facts
 sampling >telemetry &
 sampler=$!
 if [[ " ${order[clients]} " == *" $name "* ]]; then
