@@ -15,10 +15,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-import boto3
-import botocore.session
-from botocore.config import Config
-
 ACCOUNT = "123456789012"
 REGION = "us-east-1"
 
@@ -86,8 +82,8 @@ class Clients:
         self.administrator = administrator
         # botocore's loaders are not safe to share between threads while they load.
         self._lock = threading.Lock()
-        self._core = botocore.session.Session()
         self._made: dict[tuple[str, str], Any] = {}
+        self._session: Any = None
 
     def client(self, service: str, credentials: Credentials | None = None) -> Any:
         """A client for a service, as the administrator unless credentials are given."""
@@ -99,8 +95,11 @@ class Clients:
             return made
 
     def _make(self, service: str, who: Credentials) -> Any:
-        session = boto3.Session(botocore_session=self._core, region_name=REGION)
-        return session.client(
+        import boto3  # noqa: PLC0415 (half a second, which nobody has to wait for)
+        from botocore.config import Config  # noqa: PLC0415
+
+        self._session = self._session or boto3.Session(region_name=REGION)
+        return self._session.client(
             service,
             endpoint_url=self.endpoint,
             aws_access_key_id=who.access_key_id,

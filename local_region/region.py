@@ -21,12 +21,15 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
-from local_region import identity, seams, step_functions
+from local_region import identity
 from local_region.hosts.base import HostDriver
 from local_region.identity import ACCOUNT, REGION
+
+if TYPE_CHECKING:
+    from local_region.parts import Parts
 
 log = logging.getLogger("local_region")
 
@@ -34,8 +37,8 @@ Scope = dict[str, Any]
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-# Makes the driver of the hosts, given the directory for its files.
-MakeDriver = Callable[[Path], HostDriver]
+# Makes the driver of the hosts, given the directory for its files and the port of the endpoint.
+MakeDriver = Callable[[Path, int], HostDriver]
 
 ADMIN = "/_local_region/"
 # ministack's own routes that others must reach: answers of custom resources and wait conditions.
@@ -70,6 +73,7 @@ class Region:
     make_driver: MakeDriver
     port: int = 0
     _parts: Parts | None = None
+    _failure: str = ""
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
     _warm: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -87,6 +91,8 @@ class Region:
             asyncio.run(self._serve(listener, ready))
         finally:
             lock.close()
+        if self._failure:
+            raise RefusedError(self._failure)
 
     async def _serve(self, listener: socket.socket, ready: Ready) -> None:
         from hypercorn.asyncio import serve  # noqa: PLC0415
@@ -100,21 +106,26 @@ class Region:
         config.graceful_timeout = 1
         config.accesslog = None
         config.errorlog = log
-        threading.Thread(target=self._warm_up, args=(loop,), name="warm-up", daemon=True).start()
-        print(json.dumps(asdict(ready)), flush=True)
+        port = listener.getsockname()[1]
+        threading.Thread(target=self._warm_up, args=(loop, port), name="warm-up", daemon=True).start()
+        _publish(ready, self.state / "ready.json")
         try:
-            await serve(self._app, config, shutdown_trigger=self._ended.wait)
+            application: Any = self._app
+            await serve(application, config, shutdown_trigger=self._ended.wait)
         finally:
             await asyncio.to_thread(self._tear_down)
 
-    def _warm_up(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _warm_up(self, loop: asyncio.AbstractEventLoop, port: int) -> None:
         """Import what takes seconds, and restore the state, while the port is already open."""
+        from local_region.parts import Parts  # noqa: PLC0415
+
         started = time.monotonic()
         try:
-            self._parts = Parts.assemble(self.state, self.make_driver)
-        except Exception:
+            self._parts = Parts.assemble(self.state, self.make_driver, port)
+        except Exception as error:
             log.exception("the region could not start")
-            os.kill(os.getpid(), signal.SIGTERM)
+            self._failure = f"the local region could not start: {error}"
+            loop.call_soon_threadsafe(self._ended.set)
             return
         log.info("warm after %.2f s", time.monotonic() - started)
         loop.call_soon_threadsafe(self._warm.set)
@@ -166,57 +177,6 @@ class Region:
             return 400, {"message": str(error)}
 
 
-@dataclass
-class Parts:
-    """What a running region is made of."""
-
-    state: Path
-    driver: HostDriver
-    deployed: set[str]
-
-    @classmethod
-    def assemble(cls, state: Path, make_driver: MakeDriver) -> Parts:
-        from ministack import app  # noqa: PLC0415
-
-        parts = cls(state, make_driver(state / "hosts"), _deployed(state))
-        seams.install("ministack")
-        app._load_persisted_state()
-        return parts
-
-    def preload(self) -> None:
-        """Import the interpreter of state machines, which nothing needs before the first machine."""
-        step_functions.load_interpreter()
-
-    def admin(self) -> Mapping[str, Callable[[Any], Any]]:
-        return {"leftovers": lambda _request: self.leftovers()}
-
-    def leftovers(self) -> list[str]:
-        return self.driver.leftovers()
-
-    def close(self) -> None:
-        from ministack.core import lambda_runtime  # noqa: PLC0415
-
-        step_functions.stop_all("the local region is stopping")
-        self.driver.close()
-        lambda_runtime.reset()
-        _save_state()
-
-
-def _save_state() -> None:
-    from ministack import app  # noqa: PLC0415
-    from ministack.core import persistence  # noqa: PLC0415
-
-    # What a template's types import beyond our services holds nothing.
-    names = {app.SERVICE_REGISTRY[service]["module"] for service in app.SERVICE_HANDLERS}
-    savers = app._build_persistence_save_dict().items()
-    persistence.save_all({key: save for key, save in savers if app._state_map[key] in names})
-
-
-def _deployed(state: Path) -> set[str]:
-    path = state / "deployed.json"
-    return set(json.loads(path.read_text())) if path.exists() else set()
-
-
 def _ready(port: int) -> Ready:
     return Ready(
         endpoint=f"http://127.0.0.1:{port}",
@@ -225,6 +185,13 @@ def _ready(port: int) -> Ready:
         access_key_id=f"AKIA{secrets.token_hex(8).upper()}",
         secret_access_key=secrets.token_hex(20),
     )
+
+
+def _publish(ready: Ready, path: Path) -> None:
+    text = json.dumps(asdict(ready))
+    path.touch(mode=0o600)
+    path.write_text(text)
+    print(text, flush=True)
 
 
 def _environment(state: Path, port: int, ready: Ready) -> Mapping[str, str]:
@@ -303,7 +270,7 @@ def _on_the_end(end: Callable[[], object]) -> None:
         end()
 
     def watch_input() -> None:
-        while sys.stdin.buffer.read1():
+        while os.read(sys.stdin.fileno(), 4096):
             pass
         end()
 

@@ -46,7 +46,7 @@ def load_interpreter() -> None:
             return
         # Task.Batch wants one enumeration of moto's Batch, which would import all of moto's EC2 with it.
         batch = ModuleType("moto.batch.utils")
-        batch.JobStatus = Enum("JobStatus", ["SUCCEEDED", "FAILED"])  # type: ignore[attr-defined]
+        vars(batch)["JobStatus"] = Enum("JobStatus", ["SUCCEEDED", "FAILED"])
         sys.modules.setdefault("moto.batch", ModuleType("moto.batch"))
         sys.modules.setdefault("moto.batch.utils", batch)
         import moto.stepfunctions.parser.backend.execution_worker  # noqa: F401, PLC0415
@@ -142,6 +142,7 @@ def _worker(record: dict[str, Any], machine: dict[str, Any]) -> Any:
     from moto.stepfunctions.parser.asl.eval import evaluation_details as details  # noqa: PLC0415
     from moto.stepfunctions.parser.backend.execution_worker import ExecutionWorker  # noqa: PLC0415
 
+    nobody: Any = None
     return ExecutionWorker(
         evaluation_details=details.EvaluationDetails(
             aws_execution_details=details.AWSExecutionDetails(
@@ -161,7 +162,7 @@ def _worker(record: dict[str, Any], machine: dict[str, Any]) -> Any:
                 definition=machine["definition"],
             ),
         ),
-        exec_comm=None,
+        exec_comm=nobody,
         cloud_watch_logging_session=None,
         activity_store={},
     )
@@ -400,7 +401,7 @@ def _query_evaluation_failure(environment: Any, cause: str) -> Exception:
     )
 
 
-def _failure(environment: Any, error: str, event: str, details: dict[str, Any]) -> Exception:
+def _failure(environment: Any, error: str, event: str, details: Any) -> Exception:
     from moto.stepfunctions.parser.api import HistoryEventType  # noqa: PLC0415
     from moto.stepfunctions.parser.asl.component.common.error_name.custom_error_name import (  # noqa: PLC0415
         CustomErrorName,
@@ -703,7 +704,7 @@ def _too_many(failed: int, total: int, run: Any) -> bool:
     if not count and not percentage:
         return failed > 0
     over_count = bool(count) and failed > count
-    return over_count or bool(percentage) and failed * 100 > percentage * total
+    return over_count or (bool(percentage) and failed * 100 > percentage * total)
 
 
 @mend(

@@ -1,6 +1,6 @@
 """Hosts for tests of the control plane: scripts run as plain processes, volumes are names.
 
-Run as a program it serves a region with such hosts: python test_local_region_fake_hosts.py STATE
+Run as a program it serves a region with such hosts: python local_region_support.py STATE
 """
 
 from __future__ import annotations
@@ -129,4 +129,4 @@ class FakeHosts:
 
 
 if __name__ == "__main__":
-    Region(Path(sys.argv[1]), FakeHosts).run()
+    Region(Path(sys.argv[1]), lambda folder, _port: FakeHosts(folder)).run()
