@@ -16,6 +16,7 @@ import sqlglot
 from sqlglot import exp
 
 from local_region import athena
+from local_region.trino import CATALOG
 from volumetry.tables import TABLES, glue_partition_keys
 
 # Athena's names of a view's types, and Glue's; views hold nothing but scalars.
@@ -73,7 +74,7 @@ def _input(database: str, name: str, text: str, known: list[dict[str, Any]]) -> 
     columns = list(zip(described.columns, described.types, strict=True))
     definition = {
         "originalSql": text,
-        "catalog": athena.CATALOG,
+        "catalog": CATALOG,
         "schema": database,
         "columns": [{"name": column, "type": kind} for column, kind in columns],
     }

@@ -33,7 +33,7 @@ def median_ranks(n: int) -> tuple[int, int] | None:
     """Ranks (from 1) of the order statistics that bound the median of ``n`` values; None where no two of them do.
 
     Exact and free of distribution: [x(k), x(n+1-k)] misses the median only if fewer than k of n values fall on one
-    side, a binomial probability (David & Nagaraja, *Order Statistics*, 7.1). The narrowest such interval of at least 95 %.
+    side, a binomial probability (David & Nagaraja, *Order Statistics*, 7.1). The narrowest of at least 95 %.
     """
     tail, k = Fraction(0), 0
     while True:

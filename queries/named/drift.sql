@@ -40,4 +40,4 @@ SELECT
     l.drift_pct_per_hour
 FROM points AS p
 CROSS JOIN line AS l
-ORDER BY p.hours
+ORDER BY p.hours, p.workload, p.tuning, p.topology, p.repetition

@@ -15,7 +15,7 @@ seconds AS (
         c.workload,
         c.repetition,
         c.verdict,
-        c.step_s,
+        i.second - i.second % c.step_s AS from_second,
         i.second,
         sum(i.iops) AS iops
     FROM intervals AS i
@@ -30,8 +30,8 @@ SELECT
     workload,
     repetition,
     verdict,
-    second - second % step_s AS second,
+    from_second,
     avg(iops) AS iops
 FROM seconds
-GROUP BY topology, tuning, workload, repetition, verdict, second - second % step_s
-ORDER BY workload, tuning, topology, repetition, second - second % step_s
+GROUP BY topology, tuning, workload, repetition, verdict, from_second
+ORDER BY workload, tuning, topology, repetition, from_second
