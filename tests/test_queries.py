@@ -120,9 +120,7 @@ def test_a_step_costs_the_median_of_the_blocks_ratios(made: synthetic.Synthetic)
             if found.interval is not None:
                 bounds = float(row[f"{prefix}_low"]), float(row[f"{prefix}_high"])
                 assert bounds == pytest.approx((found.interval.low, found.interval.high))
-    assert (
-        compared == 18
-    )  # two bases for each of four steps and two loads, and for mtu-1500 its one pair of steps, twice less
+    assert compared == 17  # two loads with four steps and two bases, and mtu-1500 with two neighbours
 
 
 def test_percentiles_come_from_added_histograms(made: synthetic.Synthetic) -> None:
