@@ -29,6 +29,12 @@ BASE_ENVIRONMENT = {
     "HOME": "/root",
     "LANG": "C.UTF-8",
 }
+# A new network namespace inherits the machine's own tuning; hosts start from the kernel's defaults.
+KERNEL_DEFAULTS = {
+    "ipv4/tcp_rmem": "4096 131072 6291456",
+    "ipv4/tcp_wmem": "4096 16384 4194304",
+    "ipv4/tcp_congestion_control": "cubic",
+}
 SCRIPTS = Path("/run/ssm")
 BY_ID = Path("/dev/disk/by-id")
 
@@ -160,6 +166,13 @@ def command(*argv: str) -> None:
         raise RuntimeError(f"{' '.join(argv)}: {os.waitstatus_to_exitcode(status)}")
 
 
+def set_kernel_defaults() -> None:
+    for name, value in KERNEL_DEFAULTS.items():
+        # A machine may not let its namespaces choose the congestion control.
+        with contextlib.suppress(OSError):
+            Path("/proc/sys/net", name).write_text(value)
+
+
 def configure(interfaces: list[Message]) -> list[int]:
     """Bring the interfaces up. A packet leaves by the interface whose address it bears, as on EC2."""
     tuns = [open_tun(interface["name"]) for interface in interfaces]
@@ -188,6 +201,7 @@ def main() -> None:
     channel.set_inheritable(False)
     SCRIPTS.mkdir()
     command("mount", "-t", "sysfs", "-o", "ro", "sysfs", "/sys")
+    set_kernel_defaults()
     tuns = configure(configuration["interfaces"])
     endpoint = socket.create_server(("127.0.0.1", configuration["endpoint_port"]), backlog=64)
     stat = os.open("/proc/stat", os.O_WRONLY)
