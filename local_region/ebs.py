@@ -54,9 +54,7 @@ _HDD = {"st1": (40, 250, 500), "sc1": (12, 80, 250)}
 TYPES = ("gp2", *_PROVISIONED, *_HDD)
 
 
-def limits(
-    volume_type: str, size_gib: int, iops: int | None = None, throughput_mibps: int | None = None
-) -> Limits:
+def limits(volume_type: str, size_gib: int, iops: int | None = None, throughput_mibps: int | None = None) -> Limits:
     """Limits of a volume as CreateVolume would make it. ValueError says why EC2 would refuse it."""
     if volume_type in _PROVISIONED:
         return _provisioned(volume_type, size_gib, iops, throughput_mibps)
@@ -78,8 +76,7 @@ def _provisioned(volume_type: str, size_gib: int, iops: int | None, throughput_m
     most = max(allowed.iops.start, allowed.iops_per_gib * size_gib)
     if iops > most:
         raise ValueError(
-            f"{iops} IOPS on {size_gib} GiB of {volume_type}: "
-            f"at most {allowed.iops_per_gib} per GiB, here {most}"
+            f"{iops} IOPS on {size_gib} GiB of {volume_type}: at most {allowed.iops_per_gib} per GiB, here {most}"
         )
     throughput = _throughput(volume_type, iops, throughput_mibps, allowed.throughput_mibps)
     return Limits(iops, throughput, None, 256 * KIB)

@@ -45,7 +45,7 @@ class Init:
     def __init__(self, channel: socket.socket) -> None:
         self.channel = channel
         self.selector = selectors.DefaultSelector()
-        self.running: dict[int, socket.socket] = {}
+        self.running: dict[int, tuple[socket.socket, Path]] = {}
         self._scripts = 0
 
     def serve(self) -> None:
@@ -70,43 +70,48 @@ class Init:
             self.run(conversation, message["environment"], descriptors[1:])
             return
         with conversation:
-            if message["do"] == "attach":
-                attach(conversation, message["name"])
-            elif message["do"] == "detach":
-                (BY_ID / message["name"]).unlink(missing_ok=True)
-                reply(conversation, {})
+            try:
+                (attach if message["do"] == "attach" else detach)(conversation, BY_ID / message["name"])
+            except OSError as error:
+                reply(conversation, {"error": str(error)})
 
     def run(self, conversation: socket.socket, environment: dict[str, str], descriptors: list[int]) -> None:
         """`descriptors` are the script's text, and where its stdout and stderr go."""
         script, stdout, stderr = descriptors
         self._scripts += 1
         path = SCRIPTS / str(self._scripts)
-        path.write_bytes(os.pread(script, os.fstat(script).st_size, 0))
-        path.chmod(0o700)
         try:
+            path.write_bytes(os.pread(script, os.fstat(script).st_size, 0))
+            path.chmod(0o700)
             pid = spawn(path, environment, stdout, stderr)
         except OSError as error:
             os.write(stderr, f"cannot run the script: {error.strerror}\n".encode())
-            reply(conversation, {"exit_code": 126})
-            conversation.close()
+            with conversation:
+                reply(conversation, {"exit_code": 126})
             return
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        self.running[pid] = conversation
+        self.running[pid] = conversation, path
         self.selector.register(conversation, selectors.EVENT_READ, lambda: self.kill(pid))
 
     def kill(self, pid: int) -> None:
         """Who asked has gone away: time-out or cancellation. The Systems Manager agent kills the group, too."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
-        self.finish(pid)
+        if pid in self.running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            self.finish(pid, None)
 
-    def finish(self, pid: int) -> socket.socket | None:
-        conversation = self.running.pop(pid, None)
-        if conversation is not None:
-            self.selector.unregister(conversation)
-        return conversation
+    def finish(self, pid: int, answer: Message | None) -> None:
+        if pid not in self.running:
+            # An orphan that process 1 inherited.
+            return
+        conversation, path = self.running.pop(pid)
+        self.selector.unregister(conversation)
+        path.unlink(missing_ok=True)
+        with conversation:
+            if answer:
+                reply(conversation, answer)
 
     def reap(self, wakeup: socket.socket) -> None:
         wakeup.recv(4096)
@@ -115,10 +120,8 @@ class Init:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if not pid:
                     return
-                if conversation := self.finish(pid):
-                    code = os.waitstatus_to_exitcode(status)
-                    with conversation:
-                        reply(conversation, {"exit_code": code if code >= 0 else 128 - code})
+                code = os.waitstatus_to_exitcode(status)
+                self.finish(pid, {"exit_code": code if code >= 0 else 128 - code})
 
 
 def spawn(path: Path, environment: dict[str, str], stdout: int, stderr: int) -> int:
@@ -145,12 +148,17 @@ def reply(channel: socket.socket, message: Message, descriptors: tuple[int, ...]
         socket.send_fds(channel, [json.dumps(message).encode()], descriptors)
 
 
-def attach(conversation: socket.socket, name: str) -> None:
+def attach(conversation: socket.socket, device: Path) -> None:
     """Open the device's socket here, where it vanishes with the host, and hand it to the volume."""
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(BY_ID / name))
+        listener.bind(str(device))
         listener.listen(64)
         reply(conversation, {}, (listener.fileno(),))
+
+
+def detach(conversation: socket.socket, device: Path) -> None:
+    device.unlink(missing_ok=True)
+    reply(conversation, {})
 
 
 def open_tun(name: str) -> int:

@@ -8,14 +8,13 @@ and process 1 inside. Killing either is pulling the plug.
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from local_region.hosts.accounting import Accounting
@@ -35,9 +34,12 @@ _JANITOR = 'read -r _; until rm -rf -- "$1"; do sleep 0.1; done'
 class ProcessHost:
     """A running sandbox. `resources` gives back what the region holds for it."""
 
-    def __init__(self, spec: HostSpec, sandbox: Sandbox, volumes: Volumes, resources: ExitStack) -> None:
+    def __init__(
+        self, spec: HostSpec, sandbox: Sandbox, fabric: Fabric, volumes: Volumes, resources: ExitStack
+    ) -> None:
         self.spec = spec
         self._sandbox = sandbox
+        self._fabric = fabric
         self._volumes = volumes
         self._resources = resources
         self._stopped = threading.Event()
@@ -77,7 +79,7 @@ class ProcessHost:
         volume = self._volumes.reserve(volume_id, self.spec)
         name = Path(device_path(volume_id)).name
         try:
-            _, (listener,) = self._sandbox.ask({"do": "attach", "name": name})
+            (listener,) = self._sandbox.ask({"do": "attach", "name": name})
             with socket.socket(fileno=listener):
                 volume.listen(self.instance_id, listener)
         except (ConnectionError, ValueError):
@@ -92,6 +94,12 @@ class ProcessHost:
 
     def stop(self) -> None:
         self._stopped.set()
+        if self._released.is_set():
+            return
+        # First the network: a machine without power resets no connection of its peers.
+        for interface in self.spec.interfaces:
+            with suppress(ValueError, ConnectionError):
+                self._fabric.set_link(interface.address, up=False)
         self._sandbox.kill()
         self._released.wait()
 
@@ -104,19 +112,18 @@ class ProcessHost:
 
 
 def _wait(conversation: socket.socket, timeout_s: float, cancel: threading.Event | None) -> tuple[int | None, Reason]:
-    """EOFError is no error here: process 1 has gone without an answer."""
     deadline = time.monotonic() + timeout_s
-    while True:
-        left_s = deadline - time.monotonic()
-        if left_s <= 0:
-            return None, "timed-out"
+    while (left_s := deadline - time.monotonic()) > 0:
         if cancel and cancel.is_set():
             return None, "cancelled"
-        if select.select([conversation], (), (), min(left_s, _CANCEL_POLL_S) if cancel else left_s)[0]:
-            try:
-                return receive(conversation)[0]["exit_code"], ""
-            except EOFError:
-                return None, "host-lost"
+        conversation.settimeout(min(left_s, _CANCEL_POLL_S) if cancel else left_s)
+        try:
+            return receive(conversation)[0]["exit_code"], ""
+        except TimeoutError:
+            continue
+        except EOFError:
+            return None, "host-lost"
+    return None, "timed-out"
 
 
 def _text(descriptor: int) -> bytes:
@@ -182,7 +189,8 @@ class ProcessHosts:
                 sandbox.kill()
                 sandbox.wait()
                 raise
-            host = self._hosts[name] = ProcessHost(spec, sandbox, self._volumes, resources.pop_all())
+            host = ProcessHost(spec, sandbox, self._fabric, self._volumes, resources.pop_all())
+            self._hosts[name] = host
         watch = threading.Thread(target=self._watch, args=(host, on_death), name=name, daemon=True)
         watch.start()
         return host

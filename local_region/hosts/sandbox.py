@@ -80,14 +80,17 @@ class Sandbox:
                 raise
         return ours
 
-    def ask(self, message: Message) -> tuple[Message, list[int]]:
-        """ConnectionError: the host is gone, or does not answer in time."""
+    def ask(self, message: Message) -> list[int]:
+        """The descriptors answered. ValueError: refused; ConnectionError: the host is gone or does not answer."""
         try:
             with self.converse(message) as conversation:
                 conversation.settimeout(_TIMEOUT_S)
-                return receive(conversation)
+                answer, descriptors = receive(conversation)
         except (EOFError, OSError) as error:
             raise ConnectionError("the host does not answer") from error
+        if "error" in answer:
+            raise ValueError(answer["error"])
+        return descriptors
 
     def kill(self) -> None:
         """All processes inside end with process 1, even those that are stopped. Idempotent."""
@@ -99,7 +102,9 @@ class Sandbox:
         """Block until the last process of it is gone."""
         self.bwrap.wait()
         # When bwrap was killed first, the kernel is still ending the others.
-        select.select([self._process_1], (), ())
+        rest = select.poll()
+        rest.register(self._process_1, select.POLLIN)
+        rest.poll()
 
     def close(self) -> None:
         with self._closing:

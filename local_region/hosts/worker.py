@@ -27,7 +27,11 @@ Message = dict[str, Any]
 
 
 def send(channel: socket.socket, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
-    socket.send_fds(channel, [json.dumps(message).encode()], list(descriptors))
+    """ValueError: longer than the other side takes."""
+    data = json.dumps(message).encode()
+    if len(data) > MESSAGE_BYTES:
+        raise ValueError(f"a message of {len(data)} bytes; at most {MESSAGE_BYTES}")
+    socket.send_fds(channel, [data], list(descriptors))
 
 
 def receive(channel: socket.socket) -> tuple[Message, list[int]]:
