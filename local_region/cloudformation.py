@@ -466,6 +466,24 @@ def _create_flow_log(_logical_id: str, properties: Properties, _stack_name: str)
     return made, {"Id": made}
 
 
+# Profiles: ministack makes their ARN what Ref gives, and not their name
+
+
+def _create_profile(logical_id: str, properties: Properties, stack_name: str) -> Made:
+    name = properties.get("InstanceProfileName") or _name(stack_name, logical_id, 128)
+    request = {"InstanceProfileName": name, "Path": properties.get("Path", "/")}
+    made = _call("iam", "create_instance_profile", request)["InstanceProfile"]
+    for role in properties["Roles"]:
+        _call("iam", "add_role_to_instance_profile", {"InstanceProfileName": name, "RoleName": role})
+    return name, {"Arn": made["Arn"]}
+
+
+def _delete_profile(name: str, properties: Properties) -> None:
+    for role in properties["Roles"]:
+        _delete("iam", "remove_role_from_instance_profile", "NoSuchEntity", InstanceProfileName=name, RoleName=role)
+    _delete("iam", "delete_instance_profile", "NoSuchEntity", InstanceProfileName=name)
+
+
 # Documents, queries, schedules
 
 
@@ -616,6 +634,7 @@ TYPES: dict[str, Type] = {
     "AWS::EC2::SecurityGroupIngress": Type(*_ingress, tags=False),
     "AWS::EC2::Volume": Type(_create_volume, _by("ec2", "delete_volume", "VolumeId", "InvalidVolume.NotFound")),
     "AWS::EC2::VolumeAttachment": Type(_create_attachment, _delete_attachment, tags=False),
+    "AWS::IAM::InstanceProfile": Type(_create_profile, _delete_profile, tags=False),
     "AWS::SSM::Document": Type(
         _create_document, _by("ssm", "delete_document", "Name", "InvalidDocument"), _update_document
     ),
@@ -624,12 +643,11 @@ TYPES: dict[str, Type] = {
 
 
 def register() -> None:
-    """Put our types beside ministack's; what only ministack has of a type stays."""
+    """Put our types beside ministack's, or in their place. A type without an update is replaced."""
     from ministack.services.cloudformation import provisioners  # noqa: PLC0415
 
     for name, made in TYPES.items():
-        known = provisioners._RESOURCE_HANDLERS.get(name, {})
-        provisioners._RESOURCE_HANDLERS[name] = {**known, **made.handlers()}
+        provisioners._RESOURCE_HANDLERS[name] = made.handlers()
         if made.tags:
             provisioners._STACK_TAG_PROPERTY[name] = ("Tags", "list")
 

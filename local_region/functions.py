@@ -2,18 +2,57 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
-from local_region import identity
 from local_region.seams import mend
+
+Result = dict[str, Any]
+
+# What ministack calls an error of any kind, and Lambda's names for what is not the handler's own.
+_ANY_ERROR = "Runtime.HandlerError"
+_RUNTIME_ERRORS = {
+    "Worker process died": "Runtime.ExitError",
+    "Worker returned no response": "Runtime.ExitError",
+    "Worker init failed": "Runtime.ImportModuleError",
+}
+_invocation = threading.local()
 
 
 @mend(
-    "ministack.services.lambda_svc:_normalize_layer_attachments",
-    because="layers of other accounts cannot be fetched; the interpreter's own packages stand in for them",
-    fingerprint="57c988ff3ed0",
+    "ministack.core.lambda_runtime:Worker.invoke",
+    because="the trace of an exception, which names its type, was logged and lost",
+    fingerprint="96751a754710",
 )
-def _own_layers(original: Callable[..., Any], layers: list[Any] | None) -> Any:
-    arns = [(one if isinstance(one, str) else one.get("Arn", ""), one) for one in layers or []]
-    return original([one for arn, one in arns if f":{identity.ACCOUNT}:" in arn])
+def _invoke(original: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
+    result = original(*args, **kwargs)
+    _invocation.trace = result.get("trace", "")
+    return result
+
+
+@mend(
+    "ministack.services.lambda_svc:_execute_function_warm",
+    because="state machines catch the errors of functions by the exception's own name",
+    fingerprint="62b9218bef5b",
+)
+def _execute(original: Callable[..., Result], *args: Any) -> Result:
+    _invocation.trace = ""
+    result = original(*args)
+    body = result.get("body")
+    if result.get("error") and isinstance(body, dict):
+        message = str(body.get("errorMessage", ""))
+        named = next((name for start, name in _RUNTIME_ERRORS.items() if message.startswith(start)), "")
+        if named:
+            body["errorType"] = named
+        elif body.get("errorType") == _ANY_ERROR:
+            body["errorType"] = _exception_name(_invocation.trace) or _ANY_ERROR
+            body["stackTrace"] = _invocation.trace.splitlines()[1:-1]
+    return result
+
+
+def _exception_name(trace: str) -> str:
+    """The class of the exception that a traceback ends with, without its module."""
+    last = trace.rpartition("Traceback (most recent call last):\n")[2]
+    line = next((line for line in last.splitlines() if line and not line.startswith(" ")), "")
+    return line.partition(":")[0].rpartition(".")[2]

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import threading
+import uuid
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -99,7 +100,7 @@ class Clients:
         from botocore.config import Config  # noqa: PLC0415
 
         self._session = self._session or boto3.Session(region_name=REGION)
-        return self._session.client(
+        client = self._session.client(
             service,
             endpoint_url=self.endpoint,
             aws_access_key_id=who.access_key_id,
@@ -113,6 +114,13 @@ class Clients:
                 s3={"addressing_style": "path"},
             ),
         )
+        client.meta.events.register("after-call", _with_request_id)
+        return client
+
+
+def _with_request_id(parsed: dict[str, Any], **_event: Any) -> None:
+    """Not all of ministack's refusals carry one, and moto's interpreter quotes it."""
+    parsed.setdefault("ResponseMetadata", {}).setdefault("RequestId", str(uuid.uuid4()))
 
 
 _clients: list[Clients] = []

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from local_region import cloudformation, queries, schedules, seams, step_functions
+from local_region import (
+    cloudformation,
+    functions,  # noqa: F401 (declares its seams)
+    queries,
+    schedules,
+    seams,
+    step_functions,
+)
 from local_region.compute import Compute
 from local_region.hosts.base import HostDriver
 from local_region.run_command import RunCommand

@@ -28,6 +28,7 @@ class Seam:
     because: str
     fingerprint: str
     replace: Callable[[Any], Any]
+    everywhere: bool = True
 
     @property
     def package(self) -> str:
@@ -64,9 +65,9 @@ def mend(target: str, *, because: str, fingerprint: str) -> Callable[[Replacemen
     return register
 
 
-def setting(target: str, value: Any, *, because: str, fingerprint: str) -> None:
-    """Put a value in the place of the target, which is not a function."""
-    _declare(Seam(target, because, fingerprint, lambda _original: value))
+def setting(target: str, value: Any, *, because: str, fingerprint: str, everywhere: bool = False) -> None:
+    """Put a value in the place of the target, and if `everywhere`, of what other modules imported of it."""
+    _declare(Seam(target, because, fingerprint, lambda _original: value, everywhere))
 
 
 def _declare(seam: Seam) -> None:
@@ -83,15 +84,18 @@ def install(package: str) -> None:
         owner, name = seam.locate()
         original = getattr(owner, name)
         ORIGINALS[seam.target] = original
-        _put(owner, name, original, seam.replace(original))
+        _put(owner, name, seam.replace(original))
+        if seam.everywhere and isinstance(owner, ModuleType):
+            _put_in_copies(owner, name, original, getattr(owner, name))
 
 
-def _put(owner: Any, name: str, original: Any, replacement: Any) -> None:
+def _put(owner: Any, name: str, replacement: Any) -> None:
     static = isinstance(inspect.getattr_static(owner, name), staticmethod)
     setattr(owner, name, staticmethod(replacement) if static else replacement)
-    if not isinstance(owner, ModuleType):
-        return
-    # "from module import name" has copied the original into other modules of the package.
+
+
+def _put_in_copies(owner: ModuleType, name: str, original: Any, replacement: Any) -> None:
+    """In other modules of the package, which "from module import name" gave a name of their own."""
     package = owner.__name__.partition(".")[0]
     for module_name, module in list(sys.modules.items()):
         if module_name.partition(".")[0] == package and vars(module).get(name) is original:

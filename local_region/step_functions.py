@@ -71,6 +71,7 @@ _live: dict[str, Live] = {}
 _live_lock = threading.Lock()
 # Notified when an execution ends or is stopped; what waits for a child execution waits on it.
 _ended = threading.Condition()
+_last_ending = 0
 
 
 def running() -> list[str]:
@@ -206,7 +207,9 @@ def _finish(
 
 
 def _wake() -> None:
+    global _last_ending  # noqa: PLW0603 (guarded by the condition)
     with _ended:
+        _last_ending += 1
         _ended.notify_all()
 
 
@@ -365,6 +368,51 @@ def _unknown_sdk_call(service: str, action: str) -> str | None:
     return None if xform_name(action) in methods else f"aws-sdk:{service} has no operation {action}"
 
 
+@mend(
+    f"{_ASL}.parse.asl_parser:AmazonStateLanguageParser.parse",
+    because="its grammar takes no whole number as ToleratedFailurePercentage",
+    fingerprint="a59a7d18760f",
+)
+def _parse(original: Callable[..., Any], definition: str) -> Any:
+    return original(re.sub(r'("ToleratedFailurePercentage"\s*:\s*\d+)(?=\s*[,}])', r"\1.0", definition))
+
+
+# Failures
+
+
+def _error_name(error_name: str | None) -> Any:
+    """The name of an error in the interpreter's terms."""
+    from moto.stepfunctions.parser.asl.component.common.error_name.custom_error_name import (  # noqa: PLC0415
+        CustomErrorName,
+    )
+    from moto.stepfunctions.parser.asl.component.common.error_name.error_name import ErrorName  # noqa: PLC0415
+
+    # A custom name may not begin with "States."; the general one may.
+    return ErrorName(error_name) if (error_name or "").startswith("States.") else CustomErrorName(error_name)
+
+
+setting(
+    f"{_MAP}.iteration_worker:CustomErrorName",
+    _error_name,
+    because="an error of the language's own, in an item of an inline Map, ended as States.Runtime",
+    fingerprint="40a96f8ab369",
+)
+
+
+@mend(
+    f"{_ASL}.component.eval_component:EvalComponent._log_failure_event_exception",
+    because="each failure wrote the whole program to the log, once a level",
+    fingerprint="7d7aa73b14ee",
+)
+@mend(
+    f"{_ASL}.component.eval_component:EvalComponent._log_exception",
+    because="each failure wrote the whole program to the log, once a level",
+    fingerprint="2125c07bc2ee",
+)
+def _log_nothing(_original: Callable[..., None], _self: Any, **_details: Any) -> None:
+    """The history of the execution holds its failures."""
+
+
 # Expressions
 
 
@@ -403,19 +451,15 @@ def _query_evaluation_failure(environment: Any, cause: str) -> Exception:
 
 def _failure(environment: Any, error: str, event: str, details: Any) -> Exception:
     from moto.stepfunctions.parser.api import HistoryEventType  # noqa: PLC0415
-    from moto.stepfunctions.parser.asl.component.common.error_name.custom_error_name import (  # noqa: PLC0415
-        CustomErrorName,
-    )
-    from moto.stepfunctions.parser.asl.component.common.error_name.error_name import ErrorName  # noqa: PLC0415
     from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import (  # noqa: PLC0415
         FailureEvent,
         FailureEventException,
     )
 
-    # A custom name may not begin with "States."; the general one may.
-    name = ErrorName(error) if error.startswith("States.") else CustomErrorName(error)
     failure: Exception = FailureEventException(
-        FailureEvent(env=environment, error_name=name, event_type=HistoryEventType(event), event_details=details)
+        FailureEvent(
+            env=environment, error_name=_error_name(error), event_type=HistoryEventType(event), event_details=details
+        )
     )
     return failure
 
@@ -618,6 +662,9 @@ def _eval_sync(original: Callable[..., Any], self: Any, **arguments: Any) -> Any
     return outcome
 
 
+_seen = threading.local()
+
+
 class _UntilAnExecutionEnds:
     """Stands in for `time` where the end of a child execution is polled for."""
 
@@ -625,7 +672,8 @@ class _UntilAnExecutionEnds:
     def sleep(_seconds: float) -> None:
         with _ended:
             # Only what is not a child execution of this region ever needs the time-out.
-            _ended.wait(1)
+            _ended.wait_for(lambda: _last_ending > getattr(_seen, "ending", 0), 1)
+            _seen.ending = _last_ending
 
 
 setting(
@@ -646,7 +694,7 @@ class _WhileRunning:
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0 and _retrying.environment.is_running():
             with _ended:
-                _ended.wait(min(left, 1))
+                _ended.wait(min(left, 0.2))
 
 
 setting(
@@ -741,6 +789,7 @@ def _iterate(original: Callable[..., None], self: Any, job: Any, worker_frame: A
 setting(
     "moto.stepfunctions.parser.utils:TMP_THREADS",
     deque(maxlen=0),
+    everywhere=True,
     because="a list that only grew, with every thread of every state",
     fingerprint="4f53cda18c2b",
 )
