@@ -40,5 +40,5 @@ FLAGS = {
 }
 
 if __name__ == "__main__":
-    os.environ.setdefault("CDK_OUTDIR", "cdk.out")
-    build(App(context=FLAGS)).synth()
+    # Said outright: jsii's own process took its environment when it began.
+    build(App(context=FLAGS, outdir=os.environ.get("CDK_OUTDIR", "cdk.out"))).synth()

@@ -77,7 +77,7 @@ class WorkflowStack(Stack):
             "DOCUMENTS": self.to_json_string({name: document.ref for name, document in self.documents.items()}),
             "SUBNETS": self.to_json_string(self.network.subnets),
             "SECURITY_GROUP": self.network.security_group.security_group_id,
-            "INSTANCE_PROFILE": self.network.instance_profile.instance_profile_name,
+            "INSTANCE_PROFILE": self.network.instance_profile.instance_profile_arn,
             "SCHEDULER_ROLE": self.scheduler_role.role_arn,
             "HOSTS_SHARE_HARDWARE": self.shared_hardware.value_as_string,
             "POLL_S": self.poll_s.value_as_string,

@@ -66,7 +66,7 @@ def _parameter(name: str) -> Json:
         return {"Type": "AWS::EC2::Subnet::Id", "Description": f"Subnet in AZ {name[-1].lower()}"}
     kinds: dict[str, Json] = {
         "SecurityGroup": {"Type": "AWS::EC2::SecurityGroup::Id", "Description": "Lets the hosts reach one another"},
-        "InstanceProfile": {"Type": "String", "Description": "Name of the hosts' instance profile"},
+        "InstanceProfile": {"Type": "String", "Description": "ARN of the hosts' instance profile"},
         "SchedulerRole": {"Type": "String", "Description": "ARN of the role that deletes this stack at the deadline"},
         "Deadline": {
             "Type": "String",
@@ -102,7 +102,7 @@ def _launch_template(topology: Topology) -> Json:
     data: Json = {
         "ImageId": {"Ref": "Image"},
         "InstanceType": topology.instance_type,
-        "IamInstanceProfile": {"Name": {"Ref": "InstanceProfile"}},
+        "IamInstanceProfile": {"Arn": {"Ref": "InstanceProfile"}},
         # With the timer below: a second dead man's switch, on the host itself.
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {"HttpTokens": "required"},
