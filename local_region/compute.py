@@ -685,6 +685,8 @@ class Compute:
         for instance_id in list(self._hosts):
             self._end(instance_id, "Server.InternalError", "Server.InternalError: the local region stopped")
         self.driver.close()
+        self.volumes.records.clear()
+        self.interfaces.records.clear()
 
 
 Operation = Callable[[Compute, Request], Record | None]

@@ -32,6 +32,15 @@ def _invoke(original: Callable[..., Result], *args: Any, **kwargs: Any) -> Resul
 
 
 @mend(
+    "ministack.core.lambda_runtime:Worker._drain_stderr_bounded",
+    because="an invocation that logs nothing waited 50 ms for a line",
+    fingerprint="3fd7cc742872",
+)
+def _drain(original: Callable[..., str], self: Any) -> str:
+    return original(self, first_line_wait=0.01)
+
+
+@mend(
     "ministack.services.lambda_svc:_execute_function_warm",
     because="state machines catch the errors of functions by the exception's own name",
     fingerprint="62b9218bef5b",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import re
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from local_region import identity
 from local_region.ec2_protocol import Answer
 from local_region.seams import mend
 
@@ -131,7 +132,9 @@ async def _execute_query(
 def _run(statement: str, database: str) -> tuple[list[str], list[str], list[list[str | None]], int]:
     from local_region import athena  # noqa: PLC0415 (DuckDB and sqlglot take long to import)
 
-    result = athena.run(statement, database=database, tables=_tables(), folder=_folder)
+    with tempfile.TemporaryDirectory(prefix="query-") as linked:
+        folder = functools.partial(_folder, Path(linked))
+        result = athena.run(statement, database=database, tables=_tables(), folder=folder)
     return list(result.columns), list(result.types), [list(row) for row in result.rows], result.bytes_scanned
 
 
@@ -141,12 +144,20 @@ def _tables() -> Iterable[Any]:
     return list(glue._tables.values())
 
 
-def _folder(location: str) -> Path:
-    """Where ministack keeps the objects of an S3 location."""
+def _folder(linked: Path, location: str) -> Path:
+    """A directory with the current objects of an S3 location: ministack's own holds other files beside them."""
     from ministack.services import s3  # noqa: PLC0415
 
     place = urlsplit(location)
-    return Path(s3.DATA_DIR) / identity.ACCOUNT / place.netloc / place.path.strip("/")
+    bucket, prefix = place.netloc, place.path.strip("/") + "/"
+    root = linked / bucket / prefix
+    for key in list(s3._buckets.get(bucket, {}).get("objects", {})):
+        source = s3._object_disk_path(bucket, key) if key.startswith(prefix) else None
+        if source and not key.endswith("/"):
+            target = root / key.removeprefix(prefix)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.hardlink_to(source)
+    return root
 
 
 def _check_cutoff(group: Mapping[str, Any], scanned: int) -> None:
