@@ -48,6 +48,22 @@ def _extract_iam_action(original: Callable[..., str | None], *args: Any, **kwarg
     return None if action in _deferred else action
 
 
+@mend(
+    "ministack.core.iam_actions:_s3_object_context",
+    because="policies that demand a conditional write had no key to decide by",
+    fingerprint="3a43e6ca9f51",
+)
+def _s3_object_context(
+    original: Callable[..., dict[str, Any]], action: str, query: Any, path: str, headers: Headers
+) -> dict[str, Any]:
+    conditions = {
+        f"s3:{name}": headers[name]
+        for name in ("if-match", "if-none-match")
+        if action == "s3:PutObject" and name in headers
+    }
+    return {**original(action, query, path, headers), **conditions}
+
+
 def authorize(headers: Headers, action: str, resources: Iterable[Resource]) -> None:
     """DeniedError unless the caller may do this to all of them."""
     from ministack.core.router import extract_access_key_id  # noqa: PLC0415

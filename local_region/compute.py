@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs
 
-from local_region import authorization, instance_types
+from local_region import authorization, images, instance_types
 from local_region.authorization import Resource
 from local_region.block_store import Volumes
 from local_region.ec2_protocol import Answer, Refused, decode, encode, refusal
@@ -121,7 +121,8 @@ class Compute:
             request = decode(action, form)
             self._authorize(headers, action, request)
             if action in OPERATIONS:
-                return encode(action, OPERATIONS[action](self, request) or {})
+                answer = OPERATIONS[action](self, request)
+                return None if answer is None else encode(action, answer)
             self._guard(action, request)
         except authorization.DeniedError as error:
             message = f"You are not authorized to perform this operation. {error}"
@@ -204,8 +205,7 @@ class Compute:
     def _create(self, wanted: Request, index: int) -> str:
         kind, image = wanted.get("InstanceType", "m1.small"), wanted.get("ImageId", "")
         facts = _facts(kind)
-        if not re.fullmatch(r"ami-[0-9a-f]{8,17}", image):
-            raise Refused("InvalidAMIID.Malformed", f'Invalid id: "{image}"')
+        root_device = _root_device(image, kind, facts)
         instance_id = new_id("i")
         first, *others = self._interface_requests(wanted)
         primary = self.interfaces[first["NetworkInterfaceId"]] if "NetworkInterfaceId" in first else None
@@ -226,7 +226,7 @@ class Compute:
             "LaunchTime": now(),
             "Architecture": facts["ProcessorInfo"]["SupportedArchitectures"][0],
             "RootDeviceType": "ebs",
-            "RootDeviceName": "/dev/xvda",
+            "RootDeviceName": root_device,
             "VirtualizationType": "hvm",
             "Hypervisor": "xen",
             "EbsOptimized": wanted.get("EbsOptimized", False),
@@ -298,7 +298,7 @@ class Compute:
             asked = mapping.get("Ebs")
             if asked is None:
                 continue
-            if mapping["DeviceName"] in (record["RootDeviceName"], "/dev/sda1"):
+            if mapping["DeviceName"] in (record["RootDeviceName"], "/dev/xvda", "/dev/sda1"):
                 root_gib = asked.get("VolumeSize", root_gib)
                 continue
             volume = self.volumes.create(
@@ -375,6 +375,10 @@ class Compute:
                 if place in wanted.get("location", places) and name in instance_types.names()
             ]
         }
+
+    def describe_images(self, request: Request) -> Record | None:
+        found = [images.find(one) for one in request.get("ImageIds", [])]
+        return {"Images": found} if found and all(found) else None
 
     def _ids(self, request: Request) -> list[str]:
         ids: list[str] = request.get("InstanceIds") or list(self.instances)
@@ -572,9 +576,10 @@ class Compute:
                 self._tokens.remember("CreateVolume", request, made)
             return {**made, "State": "creating", "Tags": tags_of(made["VolumeId"])}
 
-    def delete_volume(self, request: Request) -> None:
+    def delete_volume(self, request: Request) -> Record:
         with self.changed:
             self.volumes.delete(self.volumes[request["VolumeId"]])
+        return {}
 
     def describe_volumes(self, request: Request) -> Record:
         with self.changed:
@@ -618,9 +623,10 @@ class Compute:
                 self._tokens.remember("CreateNetworkInterface", request, made)
             return {"NetworkInterface": {**made, "TagSet": tags_of(made["NetworkInterfaceId"])}}
 
-    def delete_network_interface(self, request: Request) -> None:
+    def delete_network_interface(self, request: Request) -> Record:
         with self.changed:
             self.interfaces.delete(self.interfaces[request["NetworkInterfaceId"]])
+        return {}
 
     def describe_network_interfaces(self, request: Request) -> Record:
         with self.changed:
@@ -638,13 +644,14 @@ class Compute:
             attached = self.interfaces.attach(interface, instance, request["DeviceIndex"], keep=True)
             return {"AttachmentId": attached["Attachment"]["AttachmentId"]}
 
-    def detach_network_interface(self, request: Request) -> None:
+    def detach_network_interface(self, request: Request) -> Record:
         with self.changed:
             interface = self.interfaces.by_attachment(request["AttachmentId"])
             instance = self.instances.get(interface["Attachment"]["InstanceId"])
             if instance and instance["State"]["Name"] not in ("stopped", *_ENDING):
                 raise Refused("OperationNotPermitted", "The instance runs; the local region cannot unplug it.")
             self.interfaces.detach(interface)
+        return {}
 
     # Administration
 
@@ -697,6 +704,7 @@ OPERATIONS: dict[str, Operation] = {
     "DescribeInstanceStatus": Compute.describe_instance_status,
     "DescribeInstanceTypes": Compute.describe_instance_types,
     "DescribeInstanceTypeOfferings": Compute.describe_instance_type_offerings,
+    "DescribeImages": Compute.describe_images,
     "TerminateInstances": Compute.terminate_instances,
     "StopInstances": Compute.stop_instances,
     "StartInstances": Compute.start_instances,
@@ -851,6 +859,23 @@ def _facts(kind: str) -> Record:
         return instance_types.describe(kind)
     except KeyError:
         raise Refused("InvalidInstanceType", f"The following supplied instance types do not exist: [{kind}]") from None
+
+
+def _root_device(image_id: str, kind: str, facts: Record) -> str:
+    """The root device of an image. Refused: no id, or an image of another architecture."""
+    if not re.fullmatch(r"ami-[0-9a-f]{8,17}", image_id):
+        raise Refused("InvalidAMIID.Malformed", f'Invalid id: "{image_id}"')
+    image = images.find(image_id)
+    if image is None:
+        return "/dev/xvda"
+    architectures = facts["ProcessorInfo"]["SupportedArchitectures"]
+    if image["Architecture"] not in architectures:
+        raise Refused(
+            "InvalidParameterValue",
+            f"The architecture '{','.join(architectures)}' of the specified instance type '{kind}' does not match "
+            f"the architecture '{image['Architecture']}' of the specified AMI",
+        )
+    return str(image["RootDeviceName"])
 
 
 def _zone(subnet_id: str | None) -> str:

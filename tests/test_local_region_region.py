@@ -183,6 +183,26 @@ def test_a_bucket_for_secure_transport_alone_is_reached(region: Served, bucket: 
     assert "is not authorized to perform: s3:PutObject" in denied["cause"]
 
 
+def test_a_policy_can_demand_conditional_writes(region: Served, bucket: str) -> None:
+    deny = {
+        "Effect": "Deny",
+        "Principal": {"AWS": "*"},
+        "Action": "s3:PutObject",
+        "Resource": f"arn:aws:s3:::{bucket}/evidence/*",
+        "Condition": {"Null": {"s3:if-none-match": "true"}},
+    }
+    region.client("s3").put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Statement": [deny]}))
+    put = {"Type": "Task", "Resource": "arn:aws:states:::aws-sdk:s3:putObject", "End": True}
+    plain = {"Bucket": bucket, "Key": "evidence/a", "Body": {}}
+
+    def run(**more: str) -> str:
+        machine = region.machine({"Put": {**put, "Arguments": {**plain, **more}}}, allow("s3:PutObject"))
+        return str(region.run(machine)["status"])
+
+    assert run() == "FAILED"
+    assert run(IfNoneMatch="*") == "SUCCEEDED"
+
+
 @pytest.mark.parametrize("path", ["/_ministack/reset", "/_ministack/config", "/bucket/key", "/"])
 def test_the_emulators_own_doors_are_shut(region: Served, path: str) -> None:
     assert status(region.ready["endpoint"] + path, b"{}") in (403, 404)
