@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import cache
 from math import isinf, isnan
 from pathlib import Path
 from typing import Any
@@ -118,10 +119,11 @@ class _Session:
         self._connection.execute("SET enable_external_access = false; SET lock_configuration = true")
 
     def run(self, query: Query) -> Result:
-        described = self._connection.execute(f"DESCRIBE {query.duckdb}").fetchall()
-        names, types = [row[0] for row in described], [row[1] for row in described]
-        found = self._connection.execute(_without_zones(query.duckdb, types)).fetchall()
-        rows = [tuple(_text(value, kind) for value, kind in zip(row, types, strict=True)) for row in found]
+        cursor = self._connection.execute(query.duckdb)
+        names, types = zip(*((column[0], str(column[1])) for column in cursor.description), strict=True)
+        if _WITH_ZONE in types:
+            cursor = self._connection.execute(_without_zones(query.duckdb, types))
+        rows = [tuple(_text(value, kind) for value, kind in zip(row, types, strict=True)) for row in cursor.fetchall()]
         profile = json.loads(self._connection.get_profiling_information())
         scanned = profile.get("io", {}).get("total_bytes_read", 0)
         return Result(tuple(names), tuple(_athena_type(kind) for kind in types), rows, scanned)
@@ -251,6 +253,7 @@ def _list(texts: Iterable[str]) -> str:
     return "[" + ", ".join("'" + text.replace("'", "''") + "'" for text in texts) + "]"
 
 
+@cache
 def _duckdb_type(text: str, dialect: str) -> str:
     """A type in the words of Glue (``hive``) or of a view (``athena``), in DuckDB's."""
     kind = exp.DataType.build(text, dialect=dialect).sql(dialect="duckdb")
@@ -258,12 +261,13 @@ def _duckdb_type(text: str, dialect: str) -> str:
     return aliases.get(kind, "TIMESTAMP" if re.fullmatch(r"TIMESTAMP\(\d+\)", kind) else kind)
 
 
+_WITH_ZONE = "TIMESTAMP WITH TIME ZONE"
 _ATHENA_TYPES = {
     "HUGEINT": "bigint",
     "BLOB": "varbinary",
     "STRUCT": "row",
     '"NULL"': "unknown",
-    "TIMESTAMP WITH TIME ZONE": "timestamp with time zone",
+    _WITH_ZONE: "timestamp with time zone",
     "TIMESTAMP_MS": "timestamp",
 }
 
@@ -276,12 +280,7 @@ def _athena_type(kind: str) -> str:
 
 def _without_zones(query: str, types: Sequence[str]) -> str:
     """The query with moments as UTC timestamps: Python reads the others only with a package of time zones."""
-    if "TIMESTAMP WITH TIME ZONE" not in types:
-        return query
-    columns = (
-        f"timezone('UTC', #{place})" if kind == "TIMESTAMP WITH TIME ZONE" else f"#{place}"
-        for place, kind in enumerate(types, 1)
-    )
+    columns = (f"timezone('UTC', #{i})" if kind == _WITH_ZONE else f"#{i}" for i, kind in enumerate(types, 1))
     return f"SELECT {', '.join(columns)} FROM ({query})"  # noqa: S608
 
 

@@ -10,7 +10,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +20,9 @@ import pyarrow.parquet as pq
 
 from infra.views import view_inputs
 from local_region import athena
+from volumetry.analysis import build
 from volumetry.plan import LOCAL, Plan, plan
+from volumetry.report.model import Report
 from volumetry.spec import Campaign
 from volumetry.tables import TABLES, glue_partition_keys, partition
 
@@ -26,6 +30,8 @@ QUERIES = Path(__file__).parent.parent / "queries"
 BEGAN = datetime(2026, 11, 20, 10, 15, tzinfo=UTC)
 EXECUTION = "demo-20261120-101500"
 SECONDS = 30
+COMMAND = "volumetry run campaigns/demo.yaml --on local"
+_KEPT = TemporaryDirectory(prefix="volumetry-synthetic-")  # as long as the tests run
 
 Row = dict[str, Any]
 Rows = dict[str, list[Row]]
@@ -115,6 +121,22 @@ def make(folder: Path, *, repetitions: int = 6, seed: int = 1, **changes: Any) -
             _tell(rows, planned, trial, number, made, began + timedelta(seconds=40 * (number - 1)), draw)
     write(folder, rows)
     return Synthetic(planned, rows, port(folder), folder)
+
+
+@cache
+def standard() -> Synthetic:
+    """The execution with all its defaults, made once for all tests."""
+    return make(Path(_KEPT.name) / "tables")
+
+
+@cache
+def standard_report() -> Report:
+    """Its report."""
+    return analyse(standard())
+
+
+def analyse(made: Synthetic) -> Report:
+    return build(made.query, made.plan, execution=EXECUTION, began=BEGAN, command=COMMAND)
 
 
 def write(folder: Path, rows: Rows) -> None:

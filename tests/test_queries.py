@@ -40,8 +40,8 @@ def duck(view: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> synthetic.Synthetic:
-    return synthetic.make(tmp_path_factory.mktemp("tables"))
+def made() -> synthetic.Synthetic:
+    return synthetic.standard()
 
 
 def cell(row: dict[str, Any]) -> Cell:
