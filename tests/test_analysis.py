@@ -157,7 +157,7 @@ def test_a_report_of_the_local_region_says_what_its_figures_are_not(report: Repo
 
 
 def test_three_repetitions_give_no_interval_and_say_so(tmp_path: Path) -> None:
-    report = analyse(
+    report = synthetic.analyse(
         synthetic.make(tmp_path, repetitions=3, matrix=[{"workloads": ["randrw-4k"], "tunings": ["stock"]}])
     )
     costs = [step.against_first for step in report.panels[0].steps if step.against_first]
@@ -193,7 +193,7 @@ def test_a_step_that_changes_two_things_is_named(tmp_path: Path) -> None:
 
 def test_long_executions_are_told_in_longer_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysis, "MAX_SERIES_POINTS", 360)
-    report = analyse(
+    report = synthetic.analyse(
         synthetic.make(tmp_path, repetitions=3, matrix=[{"workloads": ["randrw-4k"], "tunings": ["stock"]}])
     )
     assert report.series_step_s == 2  # 18 trials of 30 s

@@ -114,9 +114,10 @@ def _ladder(report: Report, panel: Panel, place: int) -> Chart:
         "axis": _axis(f"median {panel.unit}", end),
     }
     layers = [
-        _layer(
+        {"name": "rungs"}
+        | _layer(
             _bars(panel),
-            {"type": "bar", "name": "rungs", "height": {"band": 0.62}, "cornerRadiusEnd": 3},
+            {"type": "bar", "height": {"band": 0.62}, "cornerRadiusEnd": 3},
             x={**x, "field": "iops"},
             color=_by_topology(report, [step.topology for step in panel.steps]),
             tooltip=_tooltip(
@@ -372,8 +373,8 @@ def _curve(curve: Curve) -> Spec:
 
 def _hover(*fields: str | tuple[str, str], **encoding: Spec) -> Spec:
     """Points that show when pointed at: a line alone would tell of its first point wherever it is touched."""
-    mark = {"type": "point", "filled": True, "size": 55, "opacity": 0, "name": "hover"}
-    return {"mark": mark, "encoding": {"tooltip": _tooltip(*fields), **encoding}}
+    mark = {"type": "point", "filled": True, "size": 55, "opacity": 0, "aria": False}
+    return {"name": "hover", "mark": mark, "encoding": {"tooltip": _tooltip(*fields), **encoding}}
 
 
 # --- CPU, time, drift -------------------------------------------------------------------------------------------
