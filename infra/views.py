@@ -61,7 +61,7 @@ def _empty_table(database: str, name: str) -> dict[str, Any]:
     }
 
 
-def _answers(text: str) -> str:
+def answers(text: str) -> str:
     """The first clause of the comment that heads a query: what it answers."""
     comment = " ".join(line.removeprefix("-- ") for line in text.splitlines() if line.startswith("-- "))
     return re.split(r"[.:;?] ", comment)[0]
@@ -81,7 +81,7 @@ def _input(database: str, name: str, text: str, known: list[dict[str, Any]]) -> 
     encoded = base64.b64encode(json.dumps(definition).encode()).decode()
     return {
         "Name": name,
-        "Description": _answers(text),
+        "Description": answers(text),
         "TableType": "VIRTUAL_VIEW",
         "Parameters": {"presto_view": "true", "comment": "Presto View"},
         "PartitionKeys": [],
