@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote, urlparse
 
 from botocore.exceptions import ClientError
 from botocore.model import ListShape, Shape, StructureShape
@@ -54,6 +54,10 @@ def handler(original: Handler) -> Handler:
             credentials = _credentials(headers, role_arn or _role_of(form))
         except (authorization.DeniedError, identity.CannotAssumeRoleError) as error:
             return _refusal("AccessDenied", str(error), 403)
+        try:
+            _authorize_template(headers, form.get("TemplateURL", [""])[0])
+        except authorization.DeniedError:
+            return _refusal("ValidationError", "S3 error: Access Denied", 400)
         with identity.acting_as(credentials):
             answer = await original(method, path, headers, body, query)
         if role_arn and answer[0] == 200 and (stack := _stack(form)):
@@ -61,6 +65,13 @@ def handler(original: Handler) -> Handler:
         return answer
 
     return handle
+
+
+def _authorize_template(headers: Mapping[str, str], url: str) -> None:
+    """The caller must be allowed to read the template; ministack reads it as nobody in particular."""
+    if url:
+        template = authorization.Resource(f"arn:aws:s3:::{unquote(urlparse(url).path).lstrip('/')}")
+        authorization.authorize(headers, "s3:GetObject", [template])
 
 
 def _credentials(headers: Mapping[str, str], role_arn: str) -> identity.Credentials:
@@ -650,6 +661,17 @@ def register() -> None:
         provisioners._RESOURCE_HANDLERS[name] = made.handlers()
         if made.tags:
             provisioners._STACK_TAG_PROPERTY[name] = ("Tags", "list")
+
+
+def settle_interrupted() -> None:
+    """Stacks of a restored state whose operation ended with an earlier region have failed it."""
+    from ministack.services import cloudformation  # noqa: PLC0415
+
+    for stack in cloudformation._stacks.values():
+        operation, _, progress = stack["StackStatus"].rpartition("_IN_")
+        if progress == "PROGRESS":
+            stack["StackStatus"] = f"{operation.removesuffix('_COMPLETE_CLEANUP')}_FAILED"
+            stack["StackStatusReason"] = "The local region ended during the operation"
 
 
 def unfinished(deployed: Iterable[str]) -> list[str]:

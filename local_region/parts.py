@@ -11,12 +11,14 @@ from typing import Any
 from local_region import (
     cloudformation,
     functions,  # noqa: F401 (declares its seams)
+    interpreter,
     queries,
     schedules,
     seams,
     step_functions,
 )
 from local_region.compute import Compute
+from local_region.ec2 import Ec2
 from local_region.hosts.base import HostDriver
 from local_region.run_command import RunCommand
 
@@ -27,6 +29,7 @@ class Parts:
     compute: Compute
     run_command: RunCommand
     deployed: set[str]
+    on_the_loop: frozenset[str] = frozenset({"deployed"})
 
     @classmethod
     def assemble(cls, state: Path, make_driver: Callable[[Path, int], HostDriver], port: int) -> Parts:
@@ -36,13 +39,14 @@ class Parts:
         seams.install("ministack")
         cloudformation.register()
         app._load_persisted_state()
+        cloudformation.settle_interrupted()
         compute = Compute(make_driver(state / "hosts", port))
         run_command = RunCommand(compute)
         run_command.documents.load(state / "documents.json")
         ours = {
             "athena": queries.handler,
             "cloudformation": cloudformation.handler,
-            "ec2": compute.handler,
+            "ec2": Ec2(compute).handler,
             "scheduler": schedules.handler,
             "ssm": run_command.handler,
         }
@@ -52,7 +56,7 @@ class Parts:
 
     def preload(self) -> None:
         """Import the interpreter of state machines, which nothing needs before the first machine."""
-        step_functions.load_interpreter()
+        interpreter.load()
 
     def admin(self) -> Mapping[str, Callable[[Any], Any]]:
         """Operations under /_local_region/; ValueError is the caller's mistake."""

@@ -150,6 +150,28 @@ def test_a_stack_deleted_while_it_is_made_is_gone(region: Served, topology: Json
     assert region.leftovers() == before
 
 
+def test_a_template_is_read_as_the_caller(region: Served, name: str) -> None:
+    s3 = region.client("s3")
+    s3.create_bucket(Bucket=name)
+    empty = {"Resources": {"Wait": {"Type": "AWS::CloudFormation::WaitConditionHandle"}}}
+    s3.put_object(Bucket=name, Key="orders/topology.json", Body=json.dumps(empty))
+    create = {
+        "Type": "Task",
+        "Resource": "arn:aws:states:::aws-sdk:cloudformation:createStack",
+        "Arguments": {
+            "StackName": name,
+            "TemplateURL": f"https://s3.us-east-1.amazonaws.com/{name}/orders/topology.json",
+        },
+        "End": True,
+    }
+    may = allow("cloudformation:CreateStack"), allow("s3:GetObject", on=f"arn:aws:s3:::{name}/orders/*")
+    refused = region.run(region.machine({"Create": create}, *may[:1]))
+    assert (refused["status"], refused["cause"].partition(" (")[0]) == ("FAILED", "S3 error: Access Denied")
+    assert region.run(region.machine({"Create": create}, *may))["status"] == "SUCCEEDED"
+    assert region.settled(name)["StackStatus"] == "CREATE_COMPLETE"
+    region.delete(name)
+
+
 def test_a_stack_is_made_as_its_role(region: Served, topology: Json, name: str) -> None:
     profile = topology["Resources"]["One"]["Properties"]["IamInstanceProfile"]
     role = region.role("cloudformation.amazonaws.com", allow("ec2:*"))

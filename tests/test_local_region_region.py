@@ -117,7 +117,9 @@ def test_a_later_region_answers_for_what_an_earlier_one_kept(tmp_path: Path) -> 
     first.client("s3").create_bucket(Bucket="kept")
     table_of(first, "kept")
     machine = first.machine({"Done": {"Type": "Succeed", "Output": 1}})
-    first.client("ssm").put_parameter(Name="/kept", Value="v", Type="String")
+    host = {"ImageId": "ami-0123456789abcdef0", "InstanceType": "m5.large"}
+    template = {"Resources": {"Host": {"Type": "AWS::EC2::Instance", "Properties": host}}}
+    first.client("cloudformation").create_stack(StackName="interrupted", TemplateBody=json.dumps(template))
     first.stop()
     second = Served.start(tmp_path / "state")
     assert [row["Data"][0] for row in query(second, "SELECT sum(n) AS total FROM numbers")] == [
@@ -127,6 +129,9 @@ def test_a_later_region_answers_for_what_an_earlier_one_kept(tmp_path: Path) -> 
     assert second.client("s3").get_object(Bucket="kept", Key="plain.txt")["Body"].read() == b"text"
     assert (tmp_path / "state/s3/123456789012/kept/plain.txt").read_bytes() == b"text"
     assert second.run(machine)["output"] == 1
+    # Its host is gone; what was begun has failed, and can be deleted.
+    assert second.settled("interrupted")["StackStatus"] == "CREATE_FAILED"
+    second.delete("interrupted")
     second.stop()
 
 

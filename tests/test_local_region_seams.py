@@ -8,7 +8,16 @@ import pytest
 
 from local_region import seams
 
-for _module in ("authorization", "cloudformation", "functions", "images", "queries", "schedules", "step_functions"):
+for _module in (
+    "authorization",
+    "cloudformation",
+    "functions",
+    "images",
+    "interpreter",
+    "queries",
+    "schedules",
+    "step_functions",
+):
     importlib.import_module(f"local_region.{_module}")
 
 

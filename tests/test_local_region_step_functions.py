@@ -12,7 +12,6 @@ from local_region_support import Json, Served, allow, refusal, shared
 
 from local_region import jsonata_expressions
 
-
 EXECUTION = "arn:aws:states:us-east-1:123456789012:execution:absent:absent"
 
 

@@ -357,6 +357,8 @@ time.sleep(60)
     assert region.stdout
     assert region.stdout.readline() == "ready\n"
     assert (tmp_path / "hosts").exists()
+    # Not even those that cannot see the region go.
+    subprocess.run(["pkill", "-STOP", "-f", f"python.*hosts-of={tmp_path}"], check=True)
     region.kill()
     region.wait()
     region.stdout.close()

@@ -41,7 +41,7 @@ Query = Callable[[str], Sequence[Mapping[str, Any]]]
 NAMED = Path(__file__).resolve().parent.parent / "queries" / "named"
 
 # So many points draw at once and keep the page below 1.5 MB.
-MAX_SERIES_POINTS = 12_000
+MAX_SERIES_POINTS = 8_000
 
 Row = TypeVar("Row")
 Cell = tuple[str, str, str]  # workload, tuning, topology

@@ -27,8 +27,8 @@ from local_region.hosts.worker import Message, Spawner, receive
 
 # How soon a cancelled script is noticed.
 _CANCEL_POLL_S = 0.05
-# Outlives the region and removes its folder, to which dying hosts may still be writing.
-_JANITOR = 'read -r _; until rm -rf -- "$1"; do sleep 0.1; done'
+# Outlives the region and removes its folder, to which dying hosts may still be writing for a moment.
+_JANITOR = 'read -r _; for _ in 1 2 3 4 5 6 7 8 9; do rm -rf -- "$1" && exit; sleep 0.5; done'
 
 
 class ProcessHost:
@@ -209,9 +209,10 @@ class ProcessHosts:
             keep(self._accounting.remove, name)
 
     def _watch(self, host: ProcessHost, on_death: Callable[[str], None]) -> None:
-        if not host.ended():
-            on_death(host.instance_id)
+        asked_for = host.ended()
         self._hosts.pop(host.instance_id, None)
+        if not asked_for:
+            on_death(host.instance_id)
 
     def set_link(self, instance_id: str, interface: str, *, up: bool) -> None:
         """Pull or replug the cable of one interface ("ens5"): packets are lost, the host sees no change."""

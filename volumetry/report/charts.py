@@ -72,7 +72,7 @@ def _by_topology(report: Report, names: Sequence[str]) -> Spec:
 def _topology_axis(steps: Sequence[Step]) -> Spec:
     axis = {"title": None, "labelLimit": 180, "ticks": False, "domain": False, "labelPadding": 8}
     domain = [step.topology for step in steps]
-    return {"field": "topology", "type": "nominal", "sort": domain, "scale": {"domain": domain}, "axis": axis}
+    return {"field": "topology", "type": "nominal", "scale": {"domain": domain}, "axis": axis}
 
 
 def _axis(title: str | None, highest: float, **fields: Any) -> Spec:

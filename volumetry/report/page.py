@@ -127,8 +127,17 @@ def _facts(report: Report) -> tuple[dict[str, str], list[str]]:
 
 def _embedded(value: Any) -> Markup:
     """JSON that a script element may hold, whatever names users gave."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(_rounded(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))  # noqa: S704
+
+
+def _rounded(value: Any) -> Any:
+    """Six digits are more than a screen can show, and half of what Python writes."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value
 
 
 def _policy(scripts: Iterable[str]) -> str:
