@@ -24,5 +24,10 @@ def content(name: str) -> dict[str, Any]:
 
 
 def script(scripts: list[str]) -> str:
-    """One script made of several files."""
-    return "\n".join((FOLDER / "scripts" / name).read_text(encoding="utf-8").rstrip() for name in scripts) + "\n"
+    """One script made of several files; a Python program among them is put into the host's state folder."""
+    return "\n".join(_part(name) for name in scripts) + "\n"
+
+
+def _part(name: str) -> str:
+    text = (FOLDER / "scripts" / name).read_text(encoding="utf-8").rstrip()
+    return f"cat >\"$state/{name}\" <<'END_OF_{name}'\n{text}\nEND_OF_{name}" if name.endswith(".py") else text

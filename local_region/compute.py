@@ -124,15 +124,7 @@ class Compute:
             record["InstanceId"],
             record["InstanceType"],
             record["Placement"]["AvailabilityZone"],
-            tuple(
-                Interface(
-                    f"ens{_FIRST_INTERFACE + int(link['Attachment']['DeviceIndex'])}",
-                    link["PrivateIpAddress"],
-                    link["_prefix_length"],
-                    rate_bits_per_s=instance_types.rate_bits_per_s(record["InstanceType"]),
-                )
-                for link in links
-            ),
+            tuple(_interface(link, record["InstanceType"]) for link in links),
         )
 
     def _on_death(self, instance_id: str) -> None:
@@ -311,21 +303,27 @@ class Compute:
     def attach_network_interface(self, request: Request) -> Record:
         with self.changed:
             instance = self.instances[request["InstanceId"]]
-            if instance["State"]["Name"] not in ("stopped",):
-                raise Refused(
-                    "UnsupportedOperation",
-                    "The local region attaches interfaces at launch, or to a stopped instance.",
-                )
+            if instance["State"]["Name"] not in ("running", "stopped"):
+                raise Refused("IncorrectState", f"Instance '{request['InstanceId']}' is not 'running'.")
             interface = self.interfaces[request["NetworkInterfaceId"]]
             attached = self.interfaces.attach(interface, instance, request["DeviceIndex"], keep=True)
-            return {"AttachmentId": attached["Attachment"]["AttachmentId"]}
+            host = self.host(request["InstanceId"])
+        if host:
+            try:
+                host.plug(_interface(attached, instance["InstanceType"]))
+            except Exception as error:
+                with self.changed:
+                    self.interfaces.detach(interface)
+                raise Refused("InternalError", str(error), 500) from error
+        return {"AttachmentId": attached["Attachment"]["AttachmentId"]}
 
     def detach_network_interface(self, request: Request) -> Record:
         with self.changed:
             interface = self.interfaces.by_attachment(request["AttachmentId"])
-            instance = self.instances.records.get(interface["Attachment"]["InstanceId"])
-            if instance and instance["State"]["Name"] not in ("stopped", *_ENDING):
-                raise Refused("OperationNotPermitted", "The instance runs; the local region cannot unplug it.")
+            if interface["Attachment"]["DeviceIndex"] == 0:
+                raise Refused("OperationNotPermitted", "The network interface at device index 0 cannot be detached.")
+            if host := self.host(interface["Attachment"]["InstanceId"]):
+                host.unplug(_link_name(interface))
             self.interfaces.detach(interface)
         return {}
 
@@ -381,3 +379,16 @@ class Compute:
         self.driver.close()
         self.volumes.records.clear()
         self.interfaces.records.clear()
+
+
+def _link_name(link: Record) -> str:
+    return f"ens{_FIRST_INTERFACE + int(link['Attachment']['DeviceIndex'])}"
+
+
+def _interface(link: Record, instance_type: str) -> Interface:
+    return Interface(
+        _link_name(link),
+        link["PrivateIpAddress"],
+        link["_prefix_length"],
+        rate_bits_per_s=instance_types.rate_bits_per_s(instance_type),
+    )

@@ -86,6 +86,12 @@ class Host(Protocol):
 
     def detach(self, volume_id: str) -> None: ...
 
+    def plug(self, interface: Interface) -> None:
+        """Add a network interface while the host runs. ValueError: it cannot be; ConnectionError: the host is gone."""
+
+    def unplug(self, name: str) -> None:
+        """Take an interface of this name away."""
+
     def stop(self) -> None:
         """Pull the plug. Idempotent; `on_death` is not called."""
 

@@ -37,6 +37,8 @@ KERNEL_DEFAULTS = {
 }
 SCRIPTS = Path("/run/ssm")
 BY_ID = Path("/dev/disk/by-id")
+# Routing tables of the interfaces, by index.
+FIRST_TABLE = 101
 
 Message = dict[str, Any]
 
@@ -71,8 +73,14 @@ class Init:
             return
         with conversation:
             try:
-                (attach if message["do"] == "attach" else detach)(conversation, BY_ID / message["name"])
-            except OSError as error:
+                match message["do"]:
+                    case "attach":
+                        attach(conversation, BY_ID / message["name"])
+                    case "detach":
+                        detach(conversation, BY_ID / message["name"])
+                    case "plug":
+                        plug(conversation, message["interface"], message["index"])
+            except (OSError, RuntimeError) as error:
                 reply(conversation, {"error": str(error)})
 
     def run(self, conversation: socket.socket, environment: dict[str, str], descriptors: list[int]) -> None:
@@ -181,20 +189,27 @@ def set_kernel_defaults() -> None:
             Path("/proc/sys/net", name).write_text(value)
 
 
-def configure(interfaces: list[Message]) -> list[int]:
+def plug(conversation: socket.socket, interface: Message, index: int) -> None:
+    """Bring one more interface up, and hand its packets out."""
+    tun = configure([interface], index)
+    reply(conversation, {}, tuple(tun))
+    os.close(tun[0])
+
+
+def configure(interfaces: list[Message], first_index: int = 0) -> list[int]:
     """Bring the interfaces up. A packet leaves by the interface whose address it bears, as on EC2."""
     tuns = [open_tun(interface["name"]) for interface in interfaces]
     lines = []
-    for table, interface in enumerate(interfaces, start=101):
-        name, address = interface["name"], interface["address"]
+    for index, interface in enumerate(interfaces, start=first_index):
+        name, address, table = interface["name"], interface["address"], FIRST_TABLE + index
         lines += [
             f"address add {address}/{interface['prefix_length']} dev {name} noprefixroute",
             f"link set {name} mtu {interface['mtu']} up",
             f"route add default dev {name} src {address} table {table}",
             f"rule add from {address} table {table}",
         ]
-    first = interfaces[0]
-    lines.append(f"route add default dev {first['name']} src {first['address']}")
+        if index == 0:
+            lines.append(f"route add default dev {name} src {address}")
     batch = Path("/run/network")
     batch.write_text("\n".join(lines))
     command("ip", "-batch", str(batch))

@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from local_region.hosts.accounting import Accounting
-from local_region.hosts.base import Completed, Distances, HostSpec, Reason, VolumeSpec, device_path
+from local_region.hosts.base import Completed, Distances, HostSpec, Interface, Reason, VolumeSpec, device_path
 from local_region.hosts.fabric import Fabric
 from local_region.hosts.relay import Relay
 from local_region.hosts.sandbox import Sandbox, require
@@ -38,6 +38,7 @@ class ProcessHost:
         self, spec: HostSpec, sandbox: Sandbox, fabric: Fabric, volumes: Volumes, resources: ExitStack
     ) -> None:
         self.spec = spec
+        self.interfaces = spec.interfaces
         self._sandbox = sandbox
         self._fabric = fabric
         self._volumes = volumes
@@ -92,12 +93,26 @@ class ProcessHost:
         self._volumes.detach(volume_id, self.instance_id)
         self._sandbox.ask({"do": "detach", "name": Path(device_path(volume_id)).name})
 
+    def plug(self, interface: Interface) -> None:
+        (tun,) = self._sandbox.ask({"do": "plug", "interface": vars(interface), "index": len(self.interfaces)})
+        try:
+            self._fabric.connect(interface, self.spec.availability_zone, tun)
+        finally:
+            os.close(tun)
+        self._resources.callback(self._fabric.disconnect, interface.address)
+        self.interfaces = (*self.interfaces, interface)
+
+    def unplug(self, name: str) -> None:
+        # The device goes with its last descriptor, which the network holds.
+        self._fabric.disconnect(next(one.address for one in self.interfaces if one.name == name))
+        self.interfaces = tuple(one for one in self.interfaces if one.name != name)
+
     def stop(self) -> None:
         self._stopped.set()
         if self._released.is_set():
             return
         # First the network: a machine without power resets no connection of its peers.
-        for interface in self.spec.interfaces:
+        for interface in self.interfaces:
             with suppress(ValueError, ConnectionError):
                 self._fabric.set_link(interface.address, up=False)
         self._sandbox.kill()
@@ -216,7 +231,7 @@ class ProcessHosts:
 
     def set_link(self, instance_id: str, interface: str, *, up: bool) -> None:
         """Pull or replug the cable of one interface ("ens5"): packets are lost, the host sees no change."""
-        addresses = {one.name: one.address for one in self._hosts[instance_id].spec.interfaces}
+        addresses = {one.name: one.address for one in self._hosts[instance_id].interfaces}
         self._fabric.set_link(addresses[interface], up=up)
 
     def set_partition(self, one: Iterable[str], other: Iterable[str], *, cut: bool) -> None:
@@ -225,7 +240,7 @@ class ProcessHosts:
 
     def _addresses(self, instance_ids: Iterable[str]) -> list[str]:
         hosts = (self._hosts[instance_id] for instance_id in instance_ids)
-        return [interface.address for host in hosts for interface in host.spec.interfaces]
+        return [interface.address for host in hosts for interface in host.interfaces]
 
     def leftovers(self) -> list[str]:
         own = set() if self._closed else {self._janitor.pid, self._fabric.worker.process.pid}
