@@ -366,6 +366,7 @@ def _create_interface(_logical_id: str, properties: Properties, _stack_name: str
 
 
 def _create_interface_attachment(_logical_id: str, properties: Properties, _stack_name: str) -> Made:
+    _wait_for_instances([properties["InstanceId"]])
     request = _without(properties, "DeleteOnTermination")
     attachment_id = _call("ec2", "attach_network_interface", request)["AttachmentId"]
     return attachment_id, {"AttachmentId": attachment_id}

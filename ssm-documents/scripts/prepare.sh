@@ -14,7 +14,7 @@ echo "$name" >"$state/host"
 # command -> package, for apt and dnf alike
 needed=(fio:fio curl:curl ping:iputils-ping)
 if [ "$SSM_Stack" = nbd-mirror ]; then
-  needed+=(qemu-storage-daemon:qemu-system-common python3:python3)
+  needed+=(qemu-storage-daemon:qemu-system-common nbdkit:nbdkit python3:python3)
 fi
 missing=()
 for pair in "${needed[@]}"; do

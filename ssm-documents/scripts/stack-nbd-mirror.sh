@@ -1,4 +1,5 @@
 # host2 exports its volume over NBD; host1 joins it with its own volume in a quorum of one vote.
+# host2's server knows no structured replies: with them, host1's asks the peer for the block status before each read.
 port=10809
 name=$(me)
 volume=$(value_of "$SSM_Volumes" "$name")
@@ -57,8 +58,9 @@ start_lanes() {
 if [ ! -e "$state/mirror.pid" ]; then
   refuse_foreign "$device" "$volume"
 fi
-end_daemon mirror
 end_daemon lanes
+end_daemon mirror
+end_daemon leg
 
 if [ "$SSM_Links" = 2 ]; then
   own2=$(value_of "$SSM_SecondAddresses" "$name")
@@ -73,14 +75,18 @@ else
 fi
 
 if [ "$name" = host2 ]; then
-  if [ "$SSM_Links" = 2 ]; then
-    server="addr.type=unix,addr.path=$state/mirror.sock"
-  else
-    server="addr.type=inet,addr.host=$address,addr.port=$port"
+  served=$device
+  if [ -b "$device" ]; then
+    served=$state/leg.sock
+    qemu-storage-daemon --daemonize --pidfile "$state/leg.pid" --blockdev "$leg" \
+      --nbd-server "addr.type=unix,addr.path=$served" --export type=nbd,id=leg,node-name=local,name=,writable=on
   fi
-  qemu-storage-daemon --daemonize --pidfile "$state/mirror.pid" --blockdev "$leg" --nbd-server "$server" \
-    --export type=nbd,id=leg,node-name=local,name=leg,writable=on
-  [ "$SSM_Links" = 1 ] || start_lanes join "$state/mirror.sock" "$port" "$address" "$own2"
+  if [ "$SSM_Links" = 2 ]; then
+    nbdkit --no-sr --pidfile "$state/mirror.pid" --unix "$state/mirror.sock" nbd socket="$served"
+    start_lanes join "$state/mirror.sock" "$port" "$address" "$own2"
+  else
+    nbdkit --no-sr --pidfile "$state/mirror.pid" --ipaddr "$address" --port "$port" nbd socket="$served"
+  fi
   write_target "$device"
 else
   wait_until "host2 does not answer at $peer:$port" answers "$peer" "$port"
@@ -92,14 +98,21 @@ else
   else
     server="server.type=inet,server.host=$peer,server.port=$port"
   fi
-  # Its monitor tells a file when a leg is lost.
-  echo '{"execute": "qmp_capabilities"}' >"$state/mirror.commands"
-  qemu-storage-daemon --daemonize --pidfile "$state/mirror.pid" \
-    --chardev "file,id=events,path=$state/mirror.events,input-path=$state/mirror.commands" --monitor chardev=events \
-    --blockdev "$leg" --blockdev "driver=nbd,node-name=remote,$server,export=leg" \
+  # Its monitor writes down when a leg is lost. A pipe opened for both ways never ends, and neither does the monitor.
+  rm -f "$state/mirror.commands"
+  mkfifo "$state/mirror.commands"
+  setsid qemu-storage-daemon --pidfile "$state/mirror.pid" --chardev stdio,id=events --monitor chardev=events \
+    --blockdev "$leg" --blockdev "driver=nbd,node-name=remote,$server" \
     --blockdev driver=quorum,node-name=mirror,vote-threshold=1,read-pattern=fifo,children.0=local,children.1=remote \
     --nbd-server "addr.type=unix,addr.path=$state/mirror.sock" \
-    --export type=nbd,id=mirror,node-name=mirror,name=,writable=on
+    --export type=nbd,id=mirror,node-name=mirror,name=,writable=on \
+    <>"$state/mirror.commands" >"$state/mirror.events" 2>"$state/mirror.log" &
+  daemon=$!
+  until [ -e "$state/mirror.pid" ]; do
+    kill -0 "$daemon" 2>/dev/null || fail "the mirror did not start: $(tail -n 1 "$state/mirror.log")"
+    sleep 0.05
+  done
+  echo '{"execute": "qmp_capabilities"}' >"$state/mirror.commands"
   # shellcheck disable=SC2016 # expanded when it runs
   echo '! grep -q QUORUM_REPORT_BAD /run/volumetry/mirror.events || echo "mirror_broken=a leg of the mirror was lost"' \
     >"$state/check"
