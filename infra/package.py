@@ -8,6 +8,8 @@ the project.
 import shutil
 from pathlib import Path
 
+from volumetry.report.page import write_bundle
+
 ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build"
 LAYER = BUILD / "layer"
@@ -21,6 +23,10 @@ def functions_folder() -> Path:
     for package in PACKAGES:
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
     shutil.copytree(ROOT / "queries", folder / "queries")
+    bundle = BUILD / "charts.js"
+    if not bundle.exists():
+        write_bundle(bundle)
+    shutil.copy(bundle, folder)
     return folder
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from aws_cdk import Aws, CfnResource, Duration, Fn, RemovalPolicy, Stack
+from aws_cdk import Aws, CfnOutput, CfnResource, Duration, Fn, RemovalPolicy, Stack
 from aws_cdk import aws_athena as athena
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_iam as iam
@@ -58,6 +58,7 @@ class ResultsStack(Stack):
         self.workgroup = self._workgroup()
         self._views()
         self._named_queries()
+        CfnOutput(self, "ResultsBucketName", value=self.bucket.bucket_name)
 
     def objects(self, prefix: str) -> str:
         """ARN pattern of the objects under a prefix, for another stack's policies."""

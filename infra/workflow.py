@@ -46,7 +46,7 @@ class WorkflowStack(Stack):
         self._tear_down_rules()
         CfnOutput(self, "CampaignMachineArn", value=self.campaign.machine.state_machine_arn)
         CfnOutput(self, "TearDownFunctionName", value=self.tear_down.function.function_name)
-        CfnOutput(self, "ResultsBucketName", value=results.bucket.bucket_name)
+        CfnOutput(self, "AnalyseFunctionName", value=self.analyse.function.function_name)
 
     def _document(self, name: str) -> ssm.CfnDocument:
         return ssm.CfnDocument(

@@ -14,12 +14,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from local_region import authorization
+from local_region.authorization import DeniedError, Resource
 from local_region.ec2_protocol import Answer
 from local_region.seams import mend
 
 log = logging.getLogger("local_region.queries")
 
 Handler = Callable[..., Awaitable[Answer]]
+
+# They name a query, not the workgroup whose permission they need.
+_OF_A_QUERY = ("GetQueryExecution", "GetQueryResults", "StopQueryExecution")
+authorization.decides(*(f"athena:{operation}" for operation in _OF_A_QUERY))
 
 _ATHENA = "ministack.services.athena"
 
@@ -35,7 +41,13 @@ def handler(original: Handler) -> Handler:
     async def handle(
         method: str, path: str, headers: Mapping[str, str], body: bytes, query: Mapping[str, list[str]]
     ) -> Answer:
-        if not headers.get("x-amz-target", "").endswith(".StartQueryExecution"):
+        operation = headers.get("x-amz-target", "").rpartition(".")[2]
+        if operation in _OF_A_QUERY:
+            try:
+                _authorize(headers, operation, json.loads(body)["QueryExecutionId"])
+            except DeniedError as denied:
+                return _refusal(str(denied), "AccessDeniedException")
+        if operation != "StartQueryExecution":
             return await original(method, path, headers, body, query)
         request = json.loads(body)
         token = request.get("ClientRequestToken", "")
@@ -54,8 +66,17 @@ def handler(original: Handler) -> Handler:
     return handle
 
 
-def _refusal(message: str) -> Answer:
-    body = {"__type": "InvalidRequestException", "message": message, "AthenaErrorCode": "INVALID_INPUT"}
+def _authorize(headers: Mapping[str, str], operation: str, query_id: str) -> None:
+    """DeniedError unless the caller may do this in the query's workgroup."""
+    from ministack.services import athena  # noqa: PLC0415
+
+    group = athena._executions.get(query_id, {}).get("WorkGroup", "primary")
+    resource = Resource(authorization.arn("athena", f"workgroup/{group}"))
+    authorization.authorize(headers, f"athena:{operation}", [resource])
+
+
+def _refusal(message: str, kind: str = "InvalidRequestException") -> Answer:
+    body = {"__type": kind, "message": message, "AthenaErrorCode": "INVALID_INPUT"}
     return 400, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(body).encode()
 
 

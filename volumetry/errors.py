@@ -66,6 +66,12 @@ class RegionUnavailable(VolumetryError):
     name = "Volumetry.RegionUnavailable"
 
 
+def short(error: Exception) -> str:
+    """What a service or the network said, in one line."""
+    response = getattr(error, "response", {})
+    return " ".join((response.get("Error", {}).get("Message") or str(error)).split())
+
+
 def nearest(value: object, allowed: Iterable[str]) -> str:
     """A clause such as ``; did you mean 'mirror'?``, or nothing when no allowed word is close."""
     matches = difflib.get_close_matches(str(value), list(allowed), n=1, cutoff=0.6)

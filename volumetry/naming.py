@@ -77,6 +77,11 @@ class Keys:
     def report(self) -> str:
         return f"{self.root}report.html"
 
+    @property
+    def figures(self) -> str:
+        """The report's data."""
+        return f"{self.root}report.json"
+
     def lane(self, lane: str) -> str:
         return f"{self.root}lanes/{lane}.json"
 
@@ -94,6 +99,11 @@ class Keys:
     def trial(self, trial: str, attempt: int) -> str:
         """What became of a trial's attempt: its state, verdict, reason and headline figures."""
         return f"{self.trials}{trial}/{attempt}.json"
+
+    def parse_trial(self, key: str) -> tuple[str, int]:
+        """(trial, attempt) of a key that ``trial`` built."""
+        trial, attempt = key.removeprefix(self.trials).removesuffix(".json").split("/")
+        return trial, int(attempt)
 
     def attempt(self, trial: str, attempt: int) -> "AttemptKeys":
         return AttemptKeys(self.execution, trial, attempt)

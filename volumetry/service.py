@@ -1,32 +1,24 @@
 """The deployed service, as the command line sees it: start, watch, stop, ask. AWS and the local region alike."""
 
 import json
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from volumetry.errors import BadRequest, RegionUnavailable
+from volumetry.athena import Answer, ask
+from volumetry.errors import BadRequest, RegionUnavailable, nearest, short
 from volumetry.naming import Keys, is_execution
-
-if TYPE_CHECKING:
-    from mypy_boto3_athena.type_defs import GetQueryResultsOutputTypeDef
 
 STACKS = ("Network", "Results", "Workflow")
 DATABASE = "volumetry"
 WORKGROUP = "volumetry"
+STOPPED = "Volumetry.Stopped"
 _ENDED = ("SUCCEEDED", "FAILED", "TIMED_OUT", "ABORTED")
-# Athena's types that are numbers here; every other value stays text.
-_NUMBERS: Mapping[str, Any] = {
-    **dict.fromkeys(("tinyint", "smallint", "integer", "bigint"), int),
-    **dict.fromkeys(("float", "real", "double"), float),
-    "boolean": lambda text: text == "true",
-}
 
 
 @dataclass(frozen=True)
@@ -35,31 +27,22 @@ class Outputs:
 
     campaign_machine: str
     tear_down_function: str
+    analyse_function: str
     results_bucket: str
 
 
 @dataclass(frozen=True)
 class State:
-    """An execution's state in the words of Step Functions; ``error`` and ``cause`` when it ended badly."""
+    """An execution's state in the words of Step Functions, since when, and why when it ended badly."""
 
     status: str
+    began: str = ""
     error: str = ""
     cause: str = ""
 
     @property
     def ended(self) -> bool:
         return self.status in _ENDED
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The rows of a query, each value of the type that its column has; NULL is None."""
-
-    columns: list[str]
-    rows: list[list[Any]]
-
-    def records(self) -> list[dict[str, Any]]:
-        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
 class Service:
@@ -88,7 +71,7 @@ class Service:
                 found |= {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
         except (ClientError, BotoCoreError) as error:
             hint = "deploy it with `cdk deploy --all`, and check credentials and region"
-            raise RegionUnavailable(f"Volumetry is not deployed here ({_short(error)}); {hint}") from None
+            raise RegionUnavailable(f"Volumetry is not deployed here ({short(error)}); {hint}") from None
         return outputs_of(found)
 
     # -- executions ----------------------------------------------------------------------------------------------
@@ -103,13 +86,15 @@ class Service:
         try:
             found = self._client("stepfunctions").describe_execution(executionArn=self._arn(execution))
         except ClientError as error:
-            raise BadRequest(f"execution {execution!r} is not known: {_short(error)}") from None
-        return State(found["status"], found.get("error", ""), found.get("cause", ""))
+            raise BadRequest(f"execution {execution!r} is not known: {short(error)}") from None
+        return State(
+            found["status"], found["startDate"].isoformat(), found.get("error", ""), found.get("cause", "")
+        )
 
     def stop(self, execution: str, cause: str) -> None:
         """Ask the execution to stop; what it launched is torn down by the rule on executions that end badly."""
         self._client("stepfunctions").stop_execution(
-            executionArn=self._arn(execution), error="Volumetry.Stopped", cause=cause
+            executionArn=self._arn(execution), error=STOPPED, cause=cause
         )
 
     def _arn(self, execution: str) -> str:
@@ -117,13 +102,29 @@ class Service:
 
     def tear_down(self, execution: str, *, list_only: bool = False) -> list[str]:
         """Delete what is left of an execution, and list afresh what is still there."""
-        payload = json.dumps({"execution": execution, "list_only": list_only})
-        answer = self._client("lambda").invoke(FunctionName=self.outputs.tear_down_function, Payload=payload)
-        content = json.load(answer["Payload"])
-        if "FunctionError" in answer:
-            raise RegionUnavailable(f"tear-down failed: {content.get('errorMessage', content)}")
-        left: list[str] = content["left_behind"]
+        payload = {"execution": execution, "list_only": list_only}
+        left: list[str] = self._invoke(self.outputs.tear_down_function, payload)["left_behind"]
         return left
+
+    def analyse(self, execution: str, began: str, left: list[str]) -> None:
+        """Write the report of an execution that was stopped: what it had committed is kept and shown."""
+        self._invoke(
+            self.outputs.analyse_function,
+            {
+                "execution": execution,
+                "began": began,
+                "error": STOPPED,
+                "cause": "stopped by the user",
+                "left_behind": left,
+            },
+        )
+
+    def _invoke(self, function: str, payload: dict[str, Any]) -> dict[str, Any]:
+        answer = self._client("lambda").invoke(FunctionName=function, Payload=json.dumps(payload))
+        content: dict[str, Any] = json.load(answer["Payload"])
+        if "FunctionError" in answer:
+            raise RegionUnavailable(f"function {function} failed: {content.get('errorMessage', content)}")
+        return content
 
     # -- results -------------------------------------------------------------------------------------------------
 
@@ -162,8 +163,6 @@ class Service:
 
     def _known(self, execution: str) -> bool:
         if not is_execution(execution) or self.get(Keys(execution).plan) is None:
-            from volumetry.errors import nearest  # noqa: PLC0415
-
             known = self.executions()
             listed = ", ".join(known[-5:]) or "none yet"
             raise BadRequest(f"execution {execution!r} is not known; known: {listed}{nearest(execution, known)}")
@@ -173,49 +172,17 @@ class Service:
 
     def query(self, sql: str) -> Answer:
         """Run one statement of Athena SQL; raises BadRequest with Athena's own reason when it fails."""
-        athena = self._client("athena")
-        try:
-            started = athena.start_query_execution(
-                QueryString=sql, WorkGroup=WORKGROUP, QueryExecutionContext={"Database": DATABASE}
-            )
-        except ClientError as error:
-            raise BadRequest(_short(error)) from None
-        identifier, pause_s = started["QueryExecutionId"], 0.05
-        while True:
-            status = athena.get_query_execution(QueryExecutionId=identifier)["QueryExecution"]["Status"]
-            if status["State"] == "SUCCEEDED":
-                break
-            if status["State"] in ("FAILED", "CANCELLED"):
-                raise BadRequest(" ".join(status.get("StateChangeReason", status["State"]).split()))
-            time.sleep(pause_s)
-            pause_s = min(1.0, 1.5 * pause_s)
-        pages = athena.get_paginator("get_query_results").paginate(QueryExecutionId=identifier)
-        return _answer(pages)
-
-
-def _answer(pages: "Iterator[GetQueryResultsOutputTypeDef]") -> Answer:
-    columns: list[str] = []
-    types: list[str] = []
-    rows: list[list[Any]] = []
-    for page in pages:
-        found = page["ResultSet"]
-        data = [[cell.get("VarCharValue") for cell in row["Data"]] for row in found["Rows"]]
-        if not columns:
-            info = found["ResultSetMetadata"]["ColumnInfo"]
-            columns, types = [column["Name"] for column in info], [column["Type"] for column in info]
-            # The first row of a SELECT's first page repeats the names.
-            data = data[1:] if data and data[0] == columns else data
-        rows += [[_typed(text, kind) for text, kind in zip(row, types, strict=True)] for row in data]
-    return Answer(columns, rows)
-
-
-def _typed(text: str | None, kind: str) -> Any:
-    return None if text is None else _NUMBERS.get(kind, str)(text)
+        return ask(self._client("athena"), sql, database=DATABASE, workgroup=WORKGROUP)
 
 
 def outputs_of(found: Mapping[str, str]) -> Outputs:
     """The stacks' outputs by the names that the stacks give them."""
-    return Outputs(found["CampaignMachineArn"], found["TearDownFunctionName"], found["ResultsBucketName"])
+    return Outputs(
+        campaign_machine=found["CampaignMachineArn"],
+        tear_down_function=found["TearDownFunctionName"],
+        analyse_function=found["AnalyseFunctionName"],
+        results_bucket=found["ResultsBucketName"],
+    )
 
 
 def aws(profile: str | None = None) -> Service:
@@ -224,11 +191,6 @@ def aws(profile: str | None = None) -> Service:
         return Service(boto3.Session(profile_name=profile))
     except BotoCoreError as error:
         raise RegionUnavailable(f"AWS cannot be reached: {error}") from None
-
-
-def _short(error: Exception) -> str:
-    text = error.response["Error"].get("Message", "") if isinstance(error, ClientError) else str(error)
-    return " ".join(text.split())
 
 
 def local_folder(home: Path, account: str, bucket: str) -> Path:

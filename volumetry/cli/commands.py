@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import TypeAdapter
 from rich.console import Console
 from rich.table import Table
 
@@ -26,7 +27,9 @@ from volumetry.evidence import parse_facts
 from volumetry.naming import Keys, TrialId
 from volumetry.plan import AWS, LOCAL, Plan
 from volumetry.plan import plan as make_plan
-from volumetry.service import Service, State
+from volumetry.report.model import Report
+from volumetry.report.terminal import ladders
+from volumetry.service import STOPPED, Service, State
 from volumetry.spec import canonical, read_campaign
 
 app = typer.Typer(
@@ -112,16 +115,17 @@ def run(
     if on is On.aws:
         found = services.aws()
         state, left = _follow(found, execution, canonical(campaign), console)
-        outcome = _outcome(found, execution, state, left, None)
+        outcome, figures = _outcome(found, execution, state, left, None), _figures(found, execution)
     else:
         with local.region(say, deploy=True) as here:
             state, left = _follow(here.service, execution, canonical(campaign), console)
             outcome = _outcome(here.service, execution, state, left, here.results)
+            figures = _figures(here.service, execution)
     outcome["seconds"]["wall"] = round(time.monotonic() - began, 1)
     if as_json:
         _print_json(outcome)
     else:
-        _conclude(console, outcome)
+        _conclude(console, outcome, figures)
     raise typer.Exit(_exit_code(outcome))
 
 
@@ -151,7 +155,10 @@ def _stop(found: Service, execution: str, console: Console) -> tuple[State, list
         except KeyboardInterrupt:
             console.print("Still tearing down.")
     console.print("Stopped. A fresh listing shows no stack, host, volume or interface of this execution.")
-    return found.state(execution), left
+    state = found.state(execution)
+    if found.get(Keys(execution).plan) is not None:
+        found.analyse(execution, state.began, left)
+    return state, left
 
 
 def _outcome(found: Service, execution: str, state: State, left: list[str], results: Path | None) -> dict[str, Any]:
@@ -170,19 +177,25 @@ def _outcome(found: Service, execution: str, state: State, left: list[str], resu
         "sql": str(local.ROOT / "queries"),
         "left_behind": left,
         "seconds": {"wall": None, "trials": summary.get("run_s")},
-        "ladder": summary.get("ladder", []),
     }
 
 
+def _figures(found: Service, execution: str) -> Report | None:
+    content = found.get(Keys(execution).figures)
+    return None if content is None else TypeAdapter(Report).validate_json(content)
+
+
 def _exit_code(outcome: dict[str, Any]) -> int:
-    if outcome["error"] == "Volumetry.Stopped" or outcome["status"] == "ABORTED":
+    if outcome["error"] == STOPPED or outcome["status"] == "ABORTED":
         return 130
     if outcome["status"] != "SUCCEEDED" or outcome["left_behind"]:
         return 2 if outcome["error"] == "Volumetry.CampaignRefused" else 1
     return 3 if any(outcome["trials"].get(verdict) for verdict in FAILED) else 0
 
 
-def _conclude(console: Console, outcome: dict[str, Any]) -> None:
+def _conclude(console: Console, outcome: dict[str, Any], figures: Report | None) -> None:
+    if figures is not None:
+        console.print(ladders(figures, console.width))
     _print_verdicts(console, outcome["trials"])
     if outcome["cause"]:
         console.print(f"[red]{outcome['status']}[/red] {outcome['error']}: ", end="")
@@ -229,10 +242,20 @@ def _resolve(found: Service, execution: str) -> str:
 
 
 @app.command()
-def show(execution: ExecutionArgument, on: OnOption = On.local, as_json: JsonOption = False) -> None:
-    """Show an execution: its ladder, its verdicts and every trial that is not valid."""
+def show(
+    execution: ExecutionArgument,
+    on: OnOption = On.local,
+    as_json: JsonOption = False,
+    campaign: Annotated[bool, typer.Option("--campaign", help="print the campaign that it ran, as JSON")] = False,
+) -> None:
+    """Show an execution: its ladder, its verdicts and every trial."""
     with _service(on) as found:
-        summary = found.summary(_resolve(found, execution))
+        name = _resolve(found, execution)
+        if campaign:
+            typer.echo(found.get(Keys(found.summary(name)["execution"]).campaign) or b"")
+            return
+        summary = found.summary(name)
+        figures = _figures(found, name)
         notes = [(TrialId.parse(key.split("/trials/")[1].split("/")[0]), found.get_json(key) or {})
                  for key in found.keys(Keys(summary["execution"]).trials)]  # fmt: skip
     if as_json:
@@ -240,6 +263,8 @@ def show(execution: ExecutionArgument, on: OnOption = On.local, as_json: JsonOpt
         return
     console = _console()
     console.print(f"{summary['execution']}: {summary['status']}, began {summary['began'][:19]}")
+    if figures is not None:
+        console.print(ladders(figures, console.width))
     _print_verdicts(console, summary["trials"])
     table = Table("trial", "verdict", "IOPS", "reason", box=None)
     for trial, note in sorted(notes, key=lambda item: item[0]):
