@@ -85,6 +85,10 @@ def test_scripts_pass_shellcheck(name: str) -> None:
         lines = step["inputs"]["runCommand"]
         script = "\n".join([lines[0], given, *lines[1:], ""])
         found = subprocess.run(
-            ["shellcheck", "--shell=bash", "--severity=style", "-"], input=script, capture_output=True, text=True, check=False
+            ["shellcheck", "--shell=bash", "--severity=style", "-"],
+            input=script,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert found.returncode == 0, found.stdout

@@ -23,7 +23,11 @@ CAMPAIGNS = sorted((Path(__file__).parent.parent / "campaigns").glob("*.yaml"))
 
 def faults(text: dict[str, Any]) -> list[str]:
     """What cfn-lint has against a template; its remarks (I) are advice."""
-    return [str(match) for match in lint(json.dumps(text), config={"regions": ["us-east-1"]}) if not match.rule.id.startswith("I")]
+    return [
+        str(match)
+        for match in lint(json.dumps(text), config={"regions": ["us-east-1"]})
+        if not match.rule.id.startswith("I")
+    ]
 
 
 @pytest.fixture(params=CAMPAIGNS, ids=lambda path: path.stem)

@@ -1,4 +1,4 @@
-"""State machines by rules that no interpreter enforces: targets, time-outs, retries, calls that exist, no green error."""
+"""State machines by rules that no interpreter enforces: targets, time-outs, retries, real calls, no green error."""
 
 import json
 import re
@@ -101,8 +101,12 @@ def test_expressions_are_jsonata(machine: Scope) -> None:
 
 
 def test_variables_are_assigned_somewhere(machine: Scope) -> None:
-    assigned = {name for _, state in states(machine) for block in
-                [state, *state.get("Catch", []), *state.get("Choices", [])] for name in block.get("Assign", {})}  # fmt: skip
+    assigned = {
+        name
+        for _, state in states(machine)
+        for block in (state, *state.get("Catch", []), *state.get("Choices", []))
+        for name in block.get("Assign", {})
+    }
     for text in texts(machine):
         if text.startswith("{%"):
             bare = re.sub(r"'[^']*'", "", text)

@@ -132,7 +132,7 @@ def _window_s(attempt: Attempt) -> float:
 
 
 def _rounds(windows: list[float]) -> list[float]:
-    """The measured part as five rounds of equal length: mean IOPS of each; the odd windows at its start are left out."""
+    """The measured part as five rounds of equal length: mean IOPS of each; odd windows at its start are left out."""
     size = len(windows) // ROUNDS
     used = windows[len(windows) - size * ROUNDS :]
     return [statistics.fmean(used[start : start + size]) for start in range(0, len(used), size)]

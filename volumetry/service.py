@@ -87,15 +87,11 @@ class Service:
             found = self._client("stepfunctions").describe_execution(executionArn=self._arn(execution))
         except ClientError as error:
             raise BadRequest(f"execution {execution!r} is not known: {short(error)}") from None
-        return State(
-            found["status"], found["startDate"].isoformat(), found.get("error", ""), found.get("cause", "")
-        )
+        return State(found["status"], found["startDate"].isoformat(), found.get("error", ""), found.get("cause", ""))
 
     def stop(self, execution: str, cause: str) -> None:
         """Ask the execution to stop; what it launched is torn down by the rule on executions that end badly."""
-        self._client("stepfunctions").stop_execution(
-            executionArn=self._arn(execution), error=STOPPED, cause=cause
-        )
+        self._client("stepfunctions").stop_execution(executionArn=self._arn(execution), error=STOPPED, cause=cause)
 
     def _arn(self, execution: str) -> str:
         return self.outputs.campaign_machine.replace(":stateMachine:", ":execution:") + ":" + execution

@@ -283,8 +283,8 @@ def check_campaign(data: object) -> Campaign:
 
 
 def canonical(campaign: Campaign) -> str:
-    """The campaign as JSON; equal campaigns give equal text."""
-    return json.dumps(campaign.model_dump(mode="json", exclude_none=True), sort_keys=True)
+    """The campaign as JSON, its names in the user's order: that is the ladder's, and the first tuning is the base."""
+    return json.dumps(campaign.model_dump(mode="json", exclude_none=True))
 
 
 def _shape_problems(error: ValidationError) -> list[str]:

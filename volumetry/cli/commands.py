@@ -218,18 +218,30 @@ def _print_verdicts(console: Console, trials: dict[str, int]) -> None:
 def list_executions(on: OnOption = On.local, as_json: JsonOption = False) -> None:
     """List executions, the newest last."""
     with _service(on) as found:
-        rows = [found.get_json(Keys(name).summary) or {"execution": name} for name in found.executions()]
-    rows.sort(key=lambda row: row.get("began", ""))
+        rows = [_summary_or_state(found, name) for name in found.executions()]
+    rows.sort(key=lambda row: row["began"])
     if as_json:
         _print_json(rows)
         return
-    table = Table("execution", "began", "status", "trials", "valid", box=None)
+    table = Table("execution", "began", "status", "valid", box=None)
+    table.columns[0].overflow = "fold"
     for row in rows:
         trials = row.get("trials", {})
-        status = row.get("status", "running or lost")
-        table.add_row(row["execution"], row.get("began", "")[:19], status, str(sum(trials.values())),
-                      str(trials.get("valid", 0)))  # fmt: skip
+        valid = f"{trials.get('valid', 0)} of {sum(trials.values())}" if trials else ""
+        table.add_row(row["execution"], row["began"][:19], row["status"], valid)
     _console().print(table)
+
+
+def _summary_or_state(found: Service, execution: str) -> dict[str, Any]:
+    """The summary; of an execution that has none, what Step Functions still knows of it."""
+    summary: dict[str, Any] | None = found.get_json(Keys(execution).summary)
+    if summary is not None:
+        return summary
+    try:
+        state = found.state(execution)
+    except BadRequest:
+        return {"execution": execution, "began": "", "status": "LOST"}
+    return {"execution": execution, "began": state.began, "status": state.status}
 
 
 def _resolve(found: Service, execution: str) -> str:
