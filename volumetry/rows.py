@@ -55,9 +55,9 @@ def from_evidence(attempt: Attempt, evidence: Mapping[str, HostEvidence]) -> Com
     """The verdict and rows of an attempt; ``evidence`` holds every host of the topology."""
     clients = [evidence[name] for name in attempt.clients]
     directions = _merged(clients)
-    ended_s = max(client.ended_s or 0.0 for client in clients)
-    run_s = max((direction.run_s for direction in directions.values()), default=0.0)
-    started_s = ended_s - run_s
+    ended_s = max((client.ended_s for client in clients if client.ended_s is not None), default=None)
+    run_s = max((direction.run_s for direction in directions.values()), default=None)
+    started_s = None if ended_s is None or run_s is None else ended_s - run_s
     busy = {name: _measured(host.samples, started_s, ended_s) for name, host in evidence.items()}
     seconds = _seconds(clients, attempt)
     steadiness = steady_state(_rounds(seconds)) if len(seconds) >= ROUNDS else None
@@ -138,8 +138,10 @@ def _rounds(windows: list[float]) -> list[float]:
     return [statistics.fmean(used[start : start + size]) for start in range(0, len(used), size)]
 
 
-def _measured(samples: Sequence[Sample], start_s: float, end_s: float) -> Usage | None:
+def _measured(samples: Sequence[Sample], start_s: float | None, end_s: float | None) -> Usage | None:
     """A host's usage over the measured part, from the samples nearest inside it."""
+    if start_s is None or end_s is None:
+        return None
     inside = [sample for sample in samples if start_s <= sample.time_s <= end_s]
     return usage(inside[0], inside[-1]) if len(inside) > 1 else None
 
@@ -149,8 +151,8 @@ def _mean_cpu(usages: Sequence[Usage | None]) -> float | None:
     return statistics.fmean(known) if known else None
 
 
-def _moment(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 def _identity(attempt: Attempt) -> Row:
@@ -238,7 +240,9 @@ def _direction_row(name: str, direction: Direction) -> Row:
     }
 
 
-def _interval_rows(identity: Row, clients: Sequence[HostEvidence], attempt: Attempt, started_s: float) -> list[Row]:
+def _interval_rows(
+    identity: Row, clients: Sequence[HostEvidence], attempt: Attempt, started_s: float | None
+) -> list[Row]:
     """One row a second and direction, from windows that may be shorter than a second."""
     width = _window_s(attempt)
     per_second: dict[tuple[str, int], list[Window]] = {}
@@ -251,7 +255,7 @@ def _interval_rows(identity: Row, clients: Sequence[HostEvidence], attempt: Atte
         | {
             "direction": direction,
             "second": second,
-            "at": _moment(started_s + second),
+            "at": _moment(None if started_s is None else started_s + second),
             # Rates of a second's windows: their mean over time, their sum over hosts.
             "iops": sum(window.iops for window in windows) * len(clients) / len(windows),
             "bw_bytes_per_s": sum(window.bw_bytes_per_s for window in windows) * len(clients) / len(windows),
@@ -277,8 +281,11 @@ def _histogram_rows(identity: Row, directions: Mapping[str, Direction]) -> list[
     return rows
 
 
-def _host_rows(identity: Row, name: str, host: HostEvidence, started_s: float, run_s: float) -> list[Row]:
+def _host_rows(identity: Row, name: str, host: HostEvidence, started_s: float | None, run_s: float | None) -> list[Row]:
+    """One row a second of the measured part; none where it is not known when that was."""
     rows: dict[int, Row] = {}
+    if started_s is None or run_s is None:
+        return []
     for first, last in zip(host.samples, host.samples[1:], strict=False):
         use = usage(first, last)
         second = int((first.time_s + last.time_s) / 2 - started_s)
