@@ -1,6 +1,7 @@
 """From an attempt's evidence to its verdict and the rows of the tables."""
 
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -118,13 +119,19 @@ def _facts(
 
 
 def _seconds(clients: Sequence[HostEvidence], attempt: Attempt) -> list[float]:
-    """IOPS of each window, over all clients and directions; a window that a client lacks ends the list."""
+    """IOPS of each planned window, over all clients and directions."""
     totals: dict[int, float] = {}
     for client in clients:
         for window in client.windows:
             totals[window.number] = totals.get(window.number, 0.0) + window.iops
     planned = round(attempt.plan.workloads[attempt.trial.workload].runtime_s / _window_s(attempt))
-    return [totals[number] for number in range(planned) if number in totals]
+    return [totals.get(number, 0.0) for number in range(min(planned, _logged(clients)))]
+
+
+def _logged(clients: Sequence[HostEvidence]) -> int:
+    """How many windows the logs cover. Within, one without a row is a standstill: fio writes no row where nothing
+    completed; it may leave out the last window of a run, which says nothing."""
+    return 1 + max((window.number for client in clients for window in client.windows), default=-1)
 
 
 def _window_s(attempt: Attempt) -> float:
@@ -245,24 +252,29 @@ def _interval_rows(
 ) -> list[Row]:
     """One row a second and direction, from windows that may be shorter than a second."""
     width = _window_s(attempt)
-    per_second: dict[tuple[str, int], list[Window]] = {}
+    logged, a_second = _logged(clients), round(1 / width)
+    by_second: dict[tuple[str, int], list[Window]] = {}
     for client in clients:
         for window in client.windows:
-            key = (window.direction, int(window.number * width + 1e-6))
-            per_second.setdefault(key, []).append(window)
-    return [
-        identity
-        | {
-            "direction": direction,
-            "second": second,
-            "at": _moment(None if started_s is None else started_s + second),
+            by_second.setdefault((window.direction, window.number // a_second), []).append(window)
+    rows = []
+    for direction in sorted({direction for direction, _ in by_second}):
+        for second in range(math.ceil(logged / a_second)):
+            windows = by_second.get((direction, second), [])
             # Rates of a second's windows: their mean over time, their sum over hosts.
-            "iops": sum(window.iops for window in windows) * len(clients) / len(windows),
-            "bw_bytes_per_s": sum(window.bw_bytes_per_s for window in windows) * len(clients) / len(windows),
-            "clat_mean_us": _weighted_clat(windows),
-        }
-        for (direction, second), windows in sorted(per_second.items())
-    ]
+            count = min(a_second, logged - second * a_second)
+            rows.append(
+                identity
+                | {
+                    "direction": direction,
+                    "second": second,
+                    "at": _moment(None if started_s is None else started_s + second),
+                    "iops": sum(window.iops for window in windows) / count,
+                    "bw_bytes_per_s": sum(window.bw_bytes_per_s for window in windows) / count,
+                    "clat_mean_us": _weighted_clat(windows),
+                }
+            )
+    return rows
 
 
 def _weighted_clat(windows: Sequence[Window]) -> float | None:
