@@ -314,7 +314,7 @@ class WorkflowStack(Stack):
     # -- tear-down -----------------------------------------------------------------------------------------------
 
     def _tear_down_rules(self) -> None:
-        """The second and fourth layer of tear-down; the first is the machine itself, the third each stack's schedule."""
+        """The second and fourth layer of tear-down; the first is the machine itself, the third a stack's schedule."""
         target = targets.LambdaFunction(self.tear_down.function, retry_attempts=10)
         events.Rule(
             self,

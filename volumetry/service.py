@@ -54,7 +54,7 @@ class Service:
         self._clients: dict[str, Any] = {}
         self.outputs = outputs or self._find_outputs()
 
-    def _client(self, name: str) -> Any:
+    def client(self, name: str) -> Any:
         if name not in self._clients:
             config = Config(retries={"mode": "standard", "max_attempts": 4}, s3={"addressing_style": "path"})
             try:
@@ -67,7 +67,7 @@ class Service:
         found: dict[str, str] = {}
         try:
             for name in STACKS:
-                stack = self._client("cloudformation").describe_stacks(StackName=f"Volumetry-{name}")["Stacks"][0]
+                stack = self.client("cloudformation").describe_stacks(StackName=f"Volumetry-{name}")["Stacks"][0]
                 found |= {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
         except (ClientError, BotoCoreError) as error:
             hint = "deploy it with `cdk deploy --all`, and check credentials and region"
@@ -78,20 +78,20 @@ class Service:
 
     def start(self, execution: str, campaign: str) -> None:
         """Start an execution of that name on a campaign given as JSON text."""
-        self._client("stepfunctions").start_execution(
+        self.client("stepfunctions").start_execution(
             stateMachineArn=self.outputs.campaign_machine, name=execution, input=campaign
         )
 
     def state(self, execution: str) -> State:
         try:
-            found = self._client("stepfunctions").describe_execution(executionArn=self._arn(execution))
+            found = self.client("stepfunctions").describe_execution(executionArn=self._arn(execution))
         except ClientError as error:
             raise BadRequest(f"execution {execution!r} is not known: {short(error)}") from None
         return State(found["status"], found["startDate"].isoformat(), found.get("error", ""), found.get("cause", ""))
 
     def stop(self, execution: str, cause: str) -> None:
         """Ask the execution to stop; what it launched is torn down by the rule on executions that end badly."""
-        self._client("stepfunctions").stop_execution(executionArn=self._arn(execution), error=STOPPED, cause=cause)
+        self.client("stepfunctions").stop_execution(executionArn=self._arn(execution), error=STOPPED, cause=cause)
 
     def _arn(self, execution: str) -> str:
         return self.outputs.campaign_machine.replace(":stateMachine:", ":execution:") + ":" + execution
@@ -116,7 +116,7 @@ class Service:
         )
 
     def _invoke(self, function: str, payload: dict[str, Any]) -> dict[str, Any]:
-        answer = self._client("lambda").invoke(FunctionName=function, Payload=json.dumps(payload))
+        answer = self.client("lambda").invoke(FunctionName=function, Payload=json.dumps(payload))
         content: dict[str, Any] = json.load(answer["Payload"])
         if "FunctionError" in answer:
             raise RegionUnavailable(f"function {function} failed: {content.get('errorMessage', content)}")
@@ -125,14 +125,14 @@ class Service:
     # -- results -------------------------------------------------------------------------------------------------
 
     def keys(self, prefix: str) -> list[str]:
-        pages = self._client("s3").get_paginator("list_objects_v2")
+        pages = self.client("s3").get_paginator("list_objects_v2")
         found = pages.paginate(Bucket=self.outputs.results_bucket, Prefix=prefix)
         return [entry["Key"] for page in found for entry in page.get("Contents", [])]
 
     def get(self, key: str) -> bytes | None:
         """The object, or None when there is none of that key."""
         try:
-            content: bytes = self._client("s3").get_object(Bucket=self.outputs.results_bucket, Key=key)["Body"].read()
+            content: bytes = self.client("s3").get_object(Bucket=self.outputs.results_bucket, Key=key)["Body"].read()
         except ClientError as error:
             if error.response["Error"]["Code"] in ("NoSuchKey", "404"):
                 return None
@@ -145,7 +145,7 @@ class Service:
 
     def executions(self) -> list[str]:
         """Names of all executions that have results."""
-        pages = self._client("s3").get_paginator("list_objects_v2")
+        pages = self.client("s3").get_paginator("list_objects_v2")
         found = pages.paginate(Bucket=self.outputs.results_bucket, Prefix="executions/", Delimiter="/")
         return [entry["Prefix"].split("/")[1] for page in found for entry in page.get("CommonPrefixes", [])]
 
@@ -168,7 +168,7 @@ class Service:
 
     def query(self, sql: str) -> Answer:
         """Run one statement of Athena SQL; raises BadRequest with Athena's own reason when it fails."""
-        return ask(self._client("athena"), sql, database=DATABASE, workgroup=WORKGROUP)
+        return ask(self.client("athena"), sql, database=DATABASE, workgroup=WORKGROUP)
 
 
 def outputs_of(found: Mapping[str, str]) -> Outputs:

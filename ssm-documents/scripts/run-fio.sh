@@ -77,8 +77,9 @@ run_fio() {
   rm job.given
   local status=0
   echo "started=$EPOCHREALTIME" >>facts
-  fio --output-format=json+ --output=fio.json --eta=always --eta-newline=1 job.fio 2>fio.stderr | stdbuf -oL tr '\r' '\n' |
-    watch_live || status=${PIPESTATUS[0]}
+  # Into a pipe, fio would keep all of its lines to the end.
+  stdbuf -o0 fio --output-format=json+ --output=fio.json --eta=always --eta-newline=500ms --eta-interval=500ms job.fio \
+    2>fio.stderr | stdbuf -oL tr '\r' '\n' | watch_live || status=${PIPESTATUS[0]}
   echo "ended=$EPOCHREALTIME" >>facts
   return "$status"
 }
