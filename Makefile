@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system demo test bench lint format lock synth clean
+.PHONY: help setup system demo test bench docs lint format lock synth clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ format: $(READY) ## rewrite the sources in the project's format
 
 bench: setup ## what the service adds to bare fio: ratio of IOPS, seconds a trial
 	$(BIN)/python benchmarks/overhead.py
+
+docs: $(READY) ## write the documents that are made from code
+	$(BIN)/python scripts/write_docs.py
 
 lock: ## resolve the dependencies anew
 	uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --no-header \

@@ -1,7 +1,7 @@
 """What the service adds: bare fio against fio through the service, by turns, on one volume of one host.
 
-A bare run enters the host's namespaces and starts fio there, with the trial's own job file. A run through the service is
-an execution of the deployed trial machine: work order, SSM command, evidence, commit. Printed are the ratio of IOPS,
+A bare run enters the host's namespaces and starts fio there, with the trial's own job file. A run through the service
+is an execution of the deployed trial machine: work order, SSM command, evidence, commit. Printed are the ratio of IOPS,
 block by block, and the seconds that a trial takes beyond the load's own runtime; then the same seconds in a whole
 campaign, where trials follow one another.
 

@@ -1,4 +1,4 @@
-"""The functions' handlers: S3 and EC2 are moto's; CloudFormation is a list of stacks, and Athena reads what was written.
+"""The functions' handlers: S3 and EC2 are moto's; CloudFormation is a list of stacks; Athena reads what was written.
 
 Evidence is real: fio's files, put together by the script that hosts run.
 """
@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,7 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 from test_evidence import CLIENT, PEER
 
-from functions import environment, store
+from functions import environment
 from functions.analyse import handler as analyse
 from functions.commit import handler as commit
 from functions.open_trial import handler as open_trial
@@ -133,16 +134,20 @@ def results(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
         monkeypatch.setenv(name, value)
     forget()
     with mock_aws():
-        boto3.client("s3").create_bucket(Bucket=BUCKET)
+        client("s3").create_bucket(Bucket=BUCKET)
         yield Store(BUCKET)
     forget()
 
 
 def forget() -> None:
-    """What a function keeps between two invocations."""
-    for kept in (store._client, environment.deployment, environment.results, environment.queries,
-                 plan._ec2, plan._instance, topology._ec2, tear_down._ec2):  # fmt: skip
+    """What a function keeps between two invocations, but for its clients, which are slow to make."""
+    for kept in (environment.deployment, environment.results, environment.queries, plan._instance):
         kept.cache_clear()
+
+
+@cache
+def client(service: str) -> Any:
+    return boto3.client(service)
 
 
 def on_aws(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +227,7 @@ def test_on_aws_each_topology_has_a_lane_and_the_limits_of_its_instance(
     on_aws(monkeypatch)
     made = make_plan()
     assert [lane["name"] for lane in made["lanes"]] == ["single", "mirror"]
-    known = boto3.client("ec2").describe_instance_types(InstanceTypes=["m6i.large"])["InstanceTypes"][0]
+    known = client("ec2").describe_instance_types(InstanceTypes=["m6i.large"])["InstanceTypes"][0]
     causes = {ceiling.cause: ceiling.iops for trial in planned(results).trials for ceiling in trial.ceilings}
     assert causes["instance EBS IOPS"] == known["EbsInfo"]["EbsOptimizedInfo"]["MaximumIops"]
 
@@ -253,7 +258,7 @@ def test_the_deadline_leaves_the_plan_twice_its_time(results: Store) -> None:
 
 
 def launch(count: int, device: str = topologies.DEVICE) -> list[str]:
-    ec2 = boto3.client("ec2")
+    ec2 = client("ec2")
     made = ec2.run_instances(
         ImageId=ec2.describe_images()["Images"][0]["ImageId"],
         MinCount=count,
@@ -285,7 +290,7 @@ def test_a_launched_topology_is_noted_with_its_hosts_in_order(results: Store, st
         ("host1", ids[1], "a"),
         ("host2", ids[0], "b"),
     ]
-    volumes = boto3.client("ec2").describe_volumes()["Volumes"]
+    volumes = client("ec2").describe_volumes()["Volumes"]
     attached = {volume["Attachments"][0]["InstanceId"]: volume["VolumeId"] for volume in volumes}
     assert [host["volume_id"] for host in note["hosts"]] == [attached[ids[1]], attached[ids[0]]]
     assert all(re.fullmatch(r"use1-az\d", host["az_id"]) for host in note["hosts"])
@@ -568,7 +573,7 @@ def test_a_host_that_uploaded_only_a_part_fails_the_trial(results: Store, tmp_pa
     upload(results, tmp_path)
     names = KEYS.attempt(MIRROR, 1)
     missing = names.manifest("host2") if object_ == "manifest" else names.archive("host2")
-    boto3.client("s3").delete_object(Bucket=BUCKET, Key=missing)
+    client("s3").delete_object(Bucket=BUCKET, Key=missing)
     told = committed()
     assert (told["verdict"], told["reason"]) == ("failed", f"host2 uploaded no {object_}")
     assert (told["iops"], told["run_s"]) == (None, None)
@@ -698,7 +703,7 @@ def test_a_stack_under_deletion_is_left_to_it_and_counts_as_left(stacks: Stacks)
 
 
 def test_what_outlived_its_stack_is_found_by_its_tag(stacks: Stacks) -> None:
-    ec2 = boto3.client("ec2")
+    ec2 = client("ec2")
     running, gone = launch(2)
     ec2.terminate_instances(InstanceIds=[gone])
     tag = {"Key": naming.TAG_EXECUTION, "Value": EXECUTION}
@@ -708,11 +713,20 @@ def test_what_outlived_its_stack_is_found_by_its_tag(stacks: Stacks) -> None:
     ec2.create_volume(AvailabilityZone="us-east-1a", Size=4)
     ec2.create_tags(Resources=[volume, interface], Tags=[tag])
     left = torn_down({"execution": EXECUTION})
-    assert [line.split(":")[0] for line in left] == [f"instance {running}", f"volume {volume}", f"interface {interface}"]
+    assert [line.split(":")[0] for line in left] == [
+        f"instance {running}",
+        f"volume {volume}",
+        f"interface {interface}",
+    ]
     assert torn_down({"execution": "run-2"}) == []
 
 
 # analyse
+
+
+@cache
+def glue_tables() -> list[Json]:
+    return synthetic.glue_tables(Path())
 
 
 @pytest.fixture
@@ -720,6 +734,7 @@ def queries(results: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """Athena: the local region's engine over the bucket's tables. Gives the statements that were asked."""
     asked: list[str] = []
     folder = tmp_path / "tables"
+    catalog = glue_tables()
 
     def ask(_client: Any, sql: str, *, database: str, workgroup: str) -> athena.Answer:
         assert (database, workgroup) == ("volumetry", "volumetry")
@@ -731,7 +746,7 @@ def queries(results: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         found = local_athena.run(
             sql,
             database=database,
-            tables=synthetic.glue_tables(folder),
+            tables=catalog,
             folder=lambda location: folder / location.rstrip("/").rpartition("/")[2],
         )
         typed = [[athena._typed(value, kind) for value, kind in zip(row, found.types, strict=True)]

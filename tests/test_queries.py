@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from infra.views import in_order, view_inputs
 from volumetry.statistics import median_interval, median_ranks, percentile, ratio
-from volumetry.tables import TABLES, markdown, partition
+from volumetry.tables import TABLES, partition
 
 VIEWS = {path.stem: path.read_text() for path in (synthetic.QUERIES / "views").glob("*.sql")}
 NAMED = {path.stem: path.read_text() for path in (synthetic.QUERIES / "named").glob("*.sql")}
@@ -285,11 +285,6 @@ def test_views_are_what_create_view_in_athena_would_store() -> None:
 
 
 # --- the tables -------------------------------------------------------------------------------------------------
-
-
-def test_the_page_of_the_tables_is_in_step() -> None:
-    page = Path(__file__).parent.parent / "docs" / "data.md"
-    assert page.read_text() == markdown(), "run: python -m volumetry.tables > docs/data.md"
 
 
 def test_every_table_begins_with_the_identity_of_the_attempt() -> None:

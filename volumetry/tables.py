@@ -1,7 +1,7 @@
 """The tables that evidence becomes: the one home of their columns, types and units.
 
 Commit writes Parquet by these schemas, the stacks declare them to Glue, the queries read them and ``docs/data.md`` is
-printed from them (``python -m volumetry.tables > docs/data.md``).
+written from them (``make docs``).
 
 pyarrow is imported only where a schema is asked for: the command line and the stacks import this module too.
 """
@@ -207,7 +207,7 @@ def markdown() -> str:
     """The page ``docs/data.md``."""
     head = f"""# The tables
 
-Printed by `python -m volumetry.tables > docs/data.md` from `volumetry/tables.py`; do not edit.
+Written by `make docs` from `volumetry/tables.py`; do not edit.
 
 Parquet objects (zstd) in the results bucket under `tables/<table>/dt=YYYY-MM-DD/`, one object a trial attempt.
 The partition column of every table is `{PARTITION.name}` ({PARTITION.type}): {PARTITION.description}.
@@ -220,6 +220,3 @@ def _section(table: Table) -> str:
     rows = "\n".join(f"| `{c.name}` | {c.type} | {c.description} |" for c in table.columns)
     return f"## {table.name}\n\n{table.description}\n\n| column | type | what it holds |\n|---|---|---|\n{rows}\n"
 
-
-if __name__ == "__main__":
-    print(markdown(), end="")
