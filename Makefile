@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system demo test bench docs lint format lock synth clean
+.PHONY: help setup system demo test bench docs layer lint format lock synth clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -44,6 +44,11 @@ bench: setup ## what the service adds to bare fio: ratio of IOPS, seconds a tria
 
 docs: $(READY) ## write the documents that are made from code
 	$(BIN)/python scripts/write_docs.py
+
+layer: $(READY) ## the functions' dependencies for AWS, from the lock file
+	rm -rf build/layer
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --python-platform aarch64-manylinux_2_28 --python-version 3.14 \
+	  --only-binary :all: --target build/layer/python --constraint requirements.lock -r functions/requirements.txt
 
 lock: ## resolve the dependencies anew
 	uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --no-header \

@@ -24,7 +24,7 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 from test_evidence import CLIENT, PEER
 
-from functions import environment
+from functions import environment, store
 from functions.analyse import handler as analyse
 from functions.commit import handler as commit
 from functions.open_trial import handler as open_trial
@@ -112,35 +112,52 @@ def stacks(monkeypatch: pytest.MonkeyPatch) -> Stacks:
     return fake
 
 
+@pytest.fixture(scope="module", autouse=True)
+def account() -> Iterator[None]:
+    """One account for all tests: moto takes a second to make one."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_REGION": "us-east-1",
+            "RESULTS_BUCKET": BUCKET,
+            "DOCUMENTS": json.dumps(DOCUMENTS),
+            "SUBNETS": json.dumps(SUBNETS),
+            "SECURITY_GROUP": "sg-1",
+            "INSTANCE_PROFILE": "arn:aws:iam::123456789012:instance-profile/hosts",
+            "SCHEDULER_ROLE": "arn:aws:iam::123456789012:role/scheduler",
+            "HOSTS_SHARE_HARDWARE": "true",
+            "POLL_S": "5",
+            "DATABASE": "volumetry",
+            "WORKGROUP": "volumetry",
+        }.items():
+            patch.setenv(name, value)
+        forget_clients()
+        with mock_aws():
+            client("s3").create_bucket(Bucket=BUCKET)
+            yield
+        forget_clients()
+
+
 @pytest.fixture(autouse=True)
-def results(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """The results bucket, in an account of its own."""
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_REGION": "us-east-1",
-        "RESULTS_BUCKET": BUCKET,
-        "DOCUMENTS": json.dumps(DOCUMENTS),
-        "SUBNETS": json.dumps(SUBNETS),
-        "SECURITY_GROUP": "sg-1",
-        "INSTANCE_PROFILE": "arn:aws:iam::123456789012:instance-profile/hosts",
-        "SCHEDULER_ROLE": "arn:aws:iam::123456789012:role/scheduler",
-        "HOSTS_SHARE_HARDWARE": "true",
-        "POLL_S": "5",
-        "DATABASE": "volumetry",
-        "WORKGROUP": "volumetry",
-    }.items():
-        monkeypatch.setenv(name, value)
+def results() -> Iterator[Store]:
+    """The results bucket, empty."""
+    bucket = Store(BUCKET)
+    for key in bucket.keys(""):
+        client("s3").delete_object(Bucket=BUCKET, Key=key)
     forget()
-    with mock_aws():
-        client("s3").create_bucket(Bucket=BUCKET)
-        yield Store(BUCKET)
+    yield bucket
     forget()
+
+
+def forget_clients() -> None:
+    for kept in (client, store._client, plan._ec2, topology._ec2, tear_down._ec2):
+        kept.cache_clear()
 
 
 def forget() -> None:
-    """What a function keeps between two invocations, but for its clients, which are slow to make."""
+    """What else a function keeps between two invocations."""
     for kept in (environment.deployment, environment.results, environment.queries, plan._instance):
         kept.cache_clear()
 
@@ -257,7 +274,7 @@ def test_the_deadline_leaves_the_plan_twice_its_time(results: Store) -> None:
 # topology
 
 
-def launch(count: int, device: str = topologies.DEVICE) -> list[str]:
+def launch(count: int, device: str = topologies.DEVICE, execution: str = "nobody") -> list[str]:
     ec2 = client("ec2")
     made = ec2.run_instances(
         ImageId=ec2.describe_images()["Images"][0]["ImageId"],
@@ -266,7 +283,7 @@ def launch(count: int, device: str = topologies.DEVICE) -> list[str]:
         InstanceType="m6i.large",
         BlockDeviceMappings=[{"DeviceName": device, "Ebs": {"VolumeSize": 8}}],
         TagSpecifications=[
-            {"ResourceType": "instance", "Tags": [{"Key": naming.TAG_EXECUTION, "Value": EXECUTION}]},
+            {"ResourceType": "instance", "Tags": [{"Key": naming.TAG_EXECUTION, "Value": execution}]},
         ],
     )
     return [instance["InstanceId"] for instance in made["Instances"]]
@@ -291,7 +308,7 @@ def test_a_launched_topology_is_noted_with_its_hosts_in_order(results: Store, st
         ("host2", ids[0], "b"),
     ]
     volumes = client("ec2").describe_volumes()["Volumes"]
-    attached = {volume["Attachments"][0]["InstanceId"]: volume["VolumeId"] for volume in volumes}
+    attached = {one["InstanceId"]: volume["VolumeId"] for volume in volumes for one in volume["Attachments"]}
     assert [host["volume_id"] for host in note["hosts"]] == [attached[ids[1]], attached[ids[0]]]
     assert all(re.fullmatch(r"use1-az\d", host["az_id"]) for host in note["hosts"])
 
@@ -704,21 +721,21 @@ def test_a_stack_under_deletion_is_left_to_it_and_counts_as_left(stacks: Stacks)
 
 def test_what_outlived_its_stack_is_found_by_its_tag(stacks: Stacks) -> None:
     ec2 = client("ec2")
-    running, gone = launch(2)
+    running, gone = launch(2, execution="run-9")
     ec2.terminate_instances(InstanceIds=[gone])
-    tag = {"Key": naming.TAG_EXECUTION, "Value": EXECUTION}
+    tag = {"Key": naming.TAG_EXECUTION, "Value": "run-9"}
     volume = ec2.create_volume(AvailabilityZone="us-east-1a", Size=4)["VolumeId"]
     link = ec2.create_network_interface(SubnetId=ec2.describe_subnets()["Subnets"][0]["SubnetId"])
     interface = link["NetworkInterface"]["NetworkInterfaceId"]
     ec2.create_volume(AvailabilityZone="us-east-1a", Size=4)
     ec2.create_tags(Resources=[volume, interface], Tags=[tag])
-    left = torn_down({"execution": EXECUTION})
+    left = torn_down({"execution": "run-9"})
     assert [line.split(":")[0] for line in left] == [
         f"instance {running}",
         f"volume {volume}",
         f"interface {interface}",
     ]
-    assert torn_down({"execution": "run-2"}) == []
+    assert torn_down({"execution": "run-8"}) == []
 
 
 # analyse
