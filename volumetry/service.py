@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import boto3
@@ -11,14 +10,13 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from volumetry.athena import Answer, ask
-from volumetry.errors import BadRequest, RegionUnavailable, nearest, short
-from volumetry.naming import Keys, is_execution
+from volumetry.errors import BadRequest, RegionUnavailable, short
+from volumetry.results import Results, State
 
 STACKS = ("Network", "Results", "Workflow")
 DATABASE = "volumetry"
 WORKGROUP = "volumetry"
 STOPPED = "Volumetry.Stopped"
-_ENDED = ("SUCCEEDED", "FAILED", "TIMED_OUT", "ABORTED")
 
 
 @dataclass(frozen=True)
@@ -31,21 +29,7 @@ class Outputs:
     results_bucket: str
 
 
-@dataclass(frozen=True)
-class State:
-    """An execution's state in the words of Step Functions, since when, and why when it ended badly."""
-
-    status: str
-    began: str = ""
-    error: str = ""
-    cause: str = ""
-
-    @property
-    def ended(self) -> bool:
-        return self.status in _ENDED
-
-
-class Service:
+class Service(Results):
     """One deployment. Raises RegionUnavailable when AWS, or the local region, does not answer."""
 
     def __init__(self, session: Any, outputs: Outputs | None = None, endpoint: str | None = None) -> None:
@@ -130,7 +114,6 @@ class Service:
         return [entry["Key"] for page in found for entry in page.get("Contents", [])]
 
     def get(self, key: str) -> bytes | None:
-        """The object, or None when there is none of that key."""
         try:
             content: bytes = self.client("s3").get_object(Bucket=self.outputs.results_bucket, Key=key)["Body"].read()
         except ClientError as error:
@@ -139,30 +122,10 @@ class Service:
             raise
         return content
 
-    def get_json(self, key: str) -> Any:
-        content = self.get(key)
-        return None if content is None else json.loads(content)
-
     def executions(self) -> list[str]:
-        """Names of all executions that have results."""
         pages = self.client("s3").get_paginator("list_objects_v2")
         found = pages.paginate(Bucket=self.outputs.results_bucket, Prefix="executions/", Delimiter="/")
         return [entry["Prefix"].split("/")[1] for page in found for entry in page.get("CommonPrefixes", [])]
-
-    def summary(self, execution: str) -> dict[str, Any]:
-        """The execution's summary; raises BadRequest when there is no such execution, or it has not ended."""
-        known = self._known(execution)
-        summary: dict[str, Any] | None = self.get_json(Keys(execution).summary)
-        if summary is None:
-            raise BadRequest(f"execution {execution} has no summary yet: it is {'running' if known else 'unknown'}")
-        return summary
-
-    def _known(self, execution: str) -> bool:
-        if not is_execution(execution) or self.get(Keys(execution).plan) is None:
-            known = self.executions()
-            listed = ", ".join(known[-5:]) or "none yet"
-            raise BadRequest(f"execution {execution!r} is not known; known: {listed}{nearest(execution, known)}")
-        return True
 
     # -- SQL -----------------------------------------------------------------------------------------------------
 
@@ -187,8 +150,3 @@ def aws(profile: str | None = None) -> Service:
         return Service(boto3.Session(profile_name=profile))
     except BotoCoreError as error:
         raise RegionUnavailable(f"AWS cannot be reached: {error}") from None
-
-
-def local_folder(home: Path, account: str, bucket: str) -> Path:
-    """Where the local region keeps a bucket's objects, as plain files."""
-    return home / "s3" / account / bucket

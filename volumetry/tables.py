@@ -219,4 +219,3 @@ What was not measured is NULL, never 0. Times are UTC.
 def _section(table: Table) -> str:
     rows = "\n".join(f"| `{c.name}` | {c.type} | {c.description} |" for c in table.columns)
     return f"## {table.name}\n\n{table.description}\n\n| column | type | what it holds |\n|---|---|---|\n{rows}\n"
-

@@ -29,7 +29,8 @@ from volumetry.plan import AWS, LOCAL, Plan
 from volumetry.plan import plan as make_plan
 from volumetry.report.model import Report
 from volumetry.report.terminal import ladders
-from volumetry.service import STOPPED, Service, State
+from volumetry.results import Results, State
+from volumetry.service import STOPPED, Service
 from volumetry.spec import canonical, read_campaign
 
 app = typer.Typer(
@@ -73,6 +74,10 @@ def _service(on: On) -> Iterator[Service]:
         return
     with local.region(lambda _: None, deploy=False) as found:
         yield found.service
+
+
+def _results(on: On) -> Results:
+    return services.aws() if on is On.aws else local.results()
 
 
 @app.command()
@@ -180,7 +185,7 @@ def _outcome(found: Service, execution: str, state: State, left: list[str], resu
     }
 
 
-def _figures(found: Service, execution: str) -> Report | None:
+def _figures(found: Results, execution: str) -> Report | None:
     content = found.get(Keys(execution).figures)
     return None if content is None else TypeAdapter(Report).validate_json(content)
 
@@ -217,8 +222,8 @@ def _print_verdicts(console: Console, trials: dict[str, int]) -> None:
 @app.command("list")
 def list_executions(on: OnOption = On.local, as_json: JsonOption = False) -> None:
     """List executions, the newest last."""
-    with _service(on) as found:
-        rows = [_summary_or_state(found, name) for name in found.executions()]
+    found = _results(on)
+    rows = [_summary_or_state(found, name) for name in found.executions()]
     rows.sort(key=lambda row: row["began"])
     if as_json:
         _print_json(rows)
@@ -232,19 +237,19 @@ def list_executions(on: OnOption = On.local, as_json: JsonOption = False) -> Non
     _console().print(table)
 
 
-def _summary_or_state(found: Service, execution: str) -> dict[str, Any]:
-    """The summary; of an execution that has none, what Step Functions still knows of it."""
+def _summary_or_state(found: Results, execution: str) -> dict[str, Any]:
+    """The summary; of an execution that has none, what is still known of it."""
     summary: dict[str, Any] | None = found.get_json(Keys(execution).summary)
     if summary is not None:
         return summary
     try:
         state = found.state(execution)
     except BadRequest:
-        return {"execution": execution, "began": "", "status": "LOST"}
+        state = State("LOST")
     return {"execution": execution, "began": state.began, "status": state.status}
 
 
-def _resolve(found: Service, execution: str) -> str:
+def _resolve(found: Results, execution: str) -> str:
     if execution != "last":
         return execution
     began = {name: (found.get_json(Keys(name).summary) or {}).get("began", "") for name in found.executions()}
@@ -261,15 +266,15 @@ def show(
     campaign: Annotated[bool, typer.Option("--campaign", help="print the campaign that it ran, as JSON")] = False,
 ) -> None:
     """Show an execution: its ladder, its verdicts and every trial."""
-    with _service(on) as found:
-        name = _resolve(found, execution)
-        if campaign:
-            typer.echo(found.get(Keys(found.summary(name)["execution"]).campaign) or b"")
-            return
-        summary = found.summary(name)
-        figures = _figures(found, name)
-        notes = [(TrialId.parse(key.split("/trials/")[1].split("/")[0]), found.get_json(key) or {})
-                 for key in found.keys(Keys(summary["execution"]).trials)]  # fmt: skip
+    found = _results(on)
+    name = _resolve(found, execution)
+    if campaign:
+        typer.echo(found.get(Keys(found.summary(name)["execution"]).campaign) or b"")
+        return
+    summary = found.summary(name)
+    figures = _figures(found, name)
+    notes = [(TrialId.parse(key.split("/trials/")[1].split("/")[0]), found.get_json(key) or {})
+             for key in found.keys(Keys(summary["execution"]).trials)]  # fmt: skip
     if as_json:
         _print_json(summary | {"attempts": [{"trial": str(trial), **note} for trial, note in notes]})
         return
@@ -292,10 +297,10 @@ def report(
     output: Annotated[Path | None, typer.Option(help="write the page to this file")] = None,
 ) -> None:
     """Fetch an execution's report page, and say where it is."""
-    with _service(on) as found:
-        name = _resolve(found, execution)
-        found.summary(name)
-        page = found.get(Keys(name).report)
+    found = _results(on)
+    name = _resolve(found, execution)
+    found.summary(name)
+    page = found.get(Keys(name).report)
     if page is None:
         raise BadRequest(f"execution {name} has no report")
     path = output or Path(f"{name}.html")
@@ -314,14 +319,14 @@ def logs(
     extract: Annotated[Path | None, typer.Option(help="unpack all raw evidence into this folder")] = None,
 ) -> None:
     """Show a trial's raw evidence: what each host uploaded, its facts, and fio's own messages."""
-    with _service(on) as found:
-        name = _resolve(found, execution)
-        planned = _plan(found, name)
-        known = [each.id for each in planned.trials]
-        if trial not in known:
-            raise BadRequest(f"trial {trial!r} is not in {name}{nearest(trial, known) or '; see `volumetry show`'}")
-        keys = found.keys(f"evidence/{name}/{trial}/")
-        archives = {key: found.get(key) or b"" for key in keys if key.endswith(".tar.gz")}
+    found = _results(on)
+    name = _resolve(found, execution)
+    planned = _plan(found, name)
+    known = [each.id for each in planned.trials]
+    if trial not in known:
+        raise BadRequest(f"trial {trial!r} is not in {name}{nearest(trial, known) or '; see `volumetry show`'}")
+    keys = found.keys(f"evidence/{name}/{trial}/")
+    archives = {key: found.get(key) or b"" for key in keys if key.endswith(".tar.gz")}
     if not archives:
         raise BadRequest(f"trial {trial} of {name} left no evidence")
     console = _console()
@@ -329,7 +334,7 @@ def logs(
         _show_archive(console, key, content, extract)
 
 
-def _plan(found: Service, execution: str) -> Plan:
+def _plan(found: Results, execution: str) -> Plan:
     content = found.get(Keys(execution).plan)
     if content is None:
         raise BadRequest(f"execution {execution!r} is not known{nearest(execution, found.executions())}")

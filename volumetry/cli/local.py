@@ -14,7 +14,8 @@ from typing import Any
 import boto3
 
 from volumetry.errors import RegionUnavailable
-from volumetry.service import Service, local_folder, outputs_of
+from volumetry.results import Folder, Results, local_folder
+from volumetry.service import Service, outputs_of
 
 ROOT = Path(__file__).parent.parent.parent
 # What the templates and the functions are made of.
@@ -29,6 +30,8 @@ SOURCES = (
     "requirements.lock",
 )
 PARAMETERS = ("Volumetry-Workflow:HostsShareHardware=true", "Volumetry-Workflow:PollSeconds=1")
+
+NOTHING_YET = "nothing has been run on the local region yet; try `volumetry run campaigns/demo.yaml`"
 
 Say = Callable[[str], None]
 
@@ -56,7 +59,7 @@ def region(say: Say, *, deploy: bool) -> Iterator[LocalService]:
         yield _connect(running, json.loads(_outputs_file().read_text()))
         return
     if not deploy and not _outputs_file().exists():
-        raise RegionUnavailable("nothing has been run on the local region yet; try `volumetry run campaigns/demo.yaml`")
+        raise RegionUnavailable(NOTHING_YET)
     assembly = _synthesise(say) if deploy else None
     say("starting the local region")
     with _serve() as ready:
@@ -64,6 +67,17 @@ def region(say: Say, *, deploy: bool) -> Iterator[LocalService]:
             say("deploying the stacks")
             _deploy(assembly, ready)
         yield _connect(ready, json.loads(_outputs_file().read_text()))
+
+
+def results() -> Results:
+    """The results of the local region; they need no region that runs."""
+    running = _running()
+    if running is not None:
+        return _connect(running, json.loads(_outputs_file().read_text())).service
+    folders = [path for path in home().glob(f"{local_folder(Path(), '*', '*')}") if (path / "executions").is_dir()]
+    if not folders:
+        raise RegionUnavailable(NOTHING_YET)
+    return Folder(max(folders, key=lambda path: (path / "executions").stat().st_mtime))
 
 
 def _outputs_file() -> Path:
