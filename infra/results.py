@@ -43,7 +43,7 @@ class ResultsStack(Stack):
             lifecycle_rules=[
                 # Work orders hold URLs, live samples serve while a trial runs, query results can be asked for again.
                 *(s3.LifecycleRule(prefix=prefix, expiration=Duration.days(2)) for prefix in ("orders/", "live/")),
-                *(s3.LifecycleRule(prefix=prefix, expiration=Duration.days(30)) for prefix in ("athena/", "commands/")),
+                s3.LifecycleRule(prefix="athena/", expiration=Duration.days(30)),
             ],
             removal_policy=RemovalPolicy.RETAIN,
         )

@@ -296,7 +296,6 @@ class WorkflowStack(Stack):
             because="bound to instances that carry the application's tag",
             conditions={"StringEquals": {"aws:ResourceTag/application": TAG_APPLICATION}},
         )
-        allow(role, "s3:PutObject", on=[self.results.objects("commands")], because="output of commands")
         allow(role, "ssm:ListCommandInvocations", "ssm:GetCommandInvocation", "ssm:CancelCommand",
               "ec2:DescribeInstanceStatus", on=["*"], because=DESCRIBES)  # fmt: skip
 

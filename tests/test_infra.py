@@ -266,7 +266,6 @@ OBSERVATION = {"logs:CreateLogDelivery", "logs:DeleteLogDelivery", "logs:Describ
 OF_CHILDREN = {"states:DescribeExecution", "states:StopExecution",
                "events:PutTargets", "events:PutRule", "events:DescribeRule"}  # fmt: skip
 ON_BEHALF = {
-    "command": {"s3:PutObject"},
     # CreateStack reads template and image parameter, tags the stack and hands over the stack's role.
     "topology": {"s3:GetObject", "ssm:GetParameters", "cloudformation:TagResource", "iam:PassRole"},
 }
@@ -379,7 +378,7 @@ def test_nothing_that_is_kept_expires(assembly: Assembly) -> None:
     (bucket,) = (each for name, each in assembly.resources("Results", "AWS::S3::Bucket").items()
                  if name.startswith("Results"))  # fmt: skip
     rules = bucket["LifecycleConfiguration"]["Rules"]
-    assert {rule["Prefix"] for rule in rules} == {"orders/", "live/", "athena/", "commands/"}
+    assert {rule["Prefix"] for rule in rules} == {"orders/", "live/", "athena/"}
 
 
 def test_glue_knows_every_table_with_its_columns(assembly: Assembly) -> None:

@@ -275,11 +275,7 @@ def failing(stderr: Any) -> dict[str, list[Any]]:
     ("stderr", "cause"),
     [
         ("+ fio\nvolumetry: fio ended with status 1: no space left\n", "i-2: fio ended with status 1: no space left"),
-        pytest.param(
-            "volumetry: first\nvolumetry: last\n+ cleaning up\n",
-            "i-2: last",
-            marks=pytest.mark.xfail(strict=True, reason="$trim of JSONata makes one line of all lines"),
-        ),
+        ("volumetry: first\nvolumetry: last\n+ cleaning up\n", "i-2: last"),
         ("bash: fio: command not found\n", "i-2: deployed-run-fio ended as Failed: bash: fio: command not found"),
         ("", "i-2: deployed-run-fio ended as Failed: "),
         (Refused("Ssm.InvocationDoesNotExistException", "gone"), "i-2: deployed-run-fio ended as Failed"),

@@ -6,7 +6,7 @@ templates. The volume under test is always ``/dev/sdf`` to EC2.
 
 from typing import Any
 
-from volumetry.naming import TAG_DEADLINE, TAG_HOST
+from volumetry.naming import TAG_APPLICATION, TAG_DEADLINE, TAG_HOST
 from volumetry.spec import Topology
 
 DEVICE = "/dev/sdf"
@@ -115,7 +115,13 @@ def _launch_template(topology: Topology) -> Json:
     return {
         "Type": "AWS::EC2::LaunchTemplate",
         "DependsOn": "DeadMansSwitch",
-        "Properties": {"LaunchTemplateData": data},
+        "Properties": {
+            "LaunchTemplateData": data,
+            # Who deletes it may delete what carries this tag alone.
+            "TagSpecifications": [
+                {"ResourceType": "launch-template", "Tags": [{"Key": "application", "Value": TAG_APPLICATION}]}
+            ],
+        },
     }
 
 
@@ -136,6 +142,8 @@ def _host(number: int, az: str) -> Json:
             },
             "SubnetId": {"Ref": f"Subnet{az.upper()}"},
             "SecurityGroupIds": [{"Ref": "SecurityGroup"}],
+            # The stack's tags too: by them the tear-down finds what is left.
+            "PropagateTagsToVolumeOnCreation": True,
             "Tags": [
                 {"Key": "Name", "Value": {"Fn::Sub": f"${{AWS::StackName}}/host{number}"}},
                 {"Key": TAG_HOST, "Value": f"host{number}"},

@@ -300,14 +300,21 @@ def _latency(report: Report, panel: Panel, place: int) -> Chart | None:
                 "mark": {"type": "point", "filled": True, "size": 95, "opacity": 1},
                 "encoding": {"shape": shapes, "tooltip": _tooltip("topology", "percentile", ("text", "latency"))},
             },
-            {
-                "mark": {"type": "text", "dy": -13, "fontSize": 11},
-                "encoding": {"text": {"field": "text"}, "color": {"value": MUTED}},
-            },
+            # A p99 close to its p50 would be written over it.
+            _texts("datum.percentile != 'p99'", -13),
+            _texts("datum.percentile == 'p99'", 15),
         ],
     )
     label = f"{panel.workload}, {panel.tuning}: p50, p99 and p99.9 of completion latency by topology"
     return Chart(f"latency-{place}", label, spec)
+
+
+def _texts(which: str, dy: int) -> Spec:
+    return {
+        "transform": [{"filter": which}],
+        "mark": {"type": "text", "dy": dy, "fontSize": 11},
+        "encoding": {"text": {"field": "text"}, "color": {"value": MUTED}},
+    }
 
 
 def _percentiles(step: Step) -> tuple[float, float, float]:
@@ -437,6 +444,9 @@ def _series(report: Report) -> Iterator[Chart]:
         yield _multiple(report, name, group, 1.05 * highest[group[0].workload])
 
 
+_SECONDS = "datum.label + ' s'"
+
+
 def _multiple(report: Report, name: str, group: Sequence[Series], end: float) -> Chart:
     first = group[0]
     y = {"field": "iops", "type": "quantitative", "scale": {"domain": [0, end], "nice": False}}
@@ -449,7 +459,7 @@ def _multiple(report: Report, name: str, group: Sequence[Series], end: float) ->
                 "field": "s",
                 "type": "quantitative",
                 "scale": {"nice": False},
-                "axis": {"title": None, "tickCount": 4, "format": ",.0f", "labelExpr": "datum.label + ' s'"},
+                "axis": {"title": None, "tickCount": 4, "tickMinStep": 1, "format": ",.0f", "labelExpr": _SECONDS},
             },
             "y": {**y, "axis": _axis(None, end, tickCount=3)},
             "detail": {"field": "repetition"},
@@ -484,13 +494,14 @@ def _drift(report: Report) -> Chart | None:
     """How far each trial lies from its cell's median, by the time at which it ran."""
     if not report.deviations:
         return None
-    x = {"field": "hours", "type": "quantitative", "scale": {"nice": False, "padding": 6}}
+    unit, per_hour = ("hours", 1.0) if report.span_hours >= 2 else ("minutes", 60.0)
+    x = {"field": "since", "type": "quantitative", "scale": {"nice": False, "padding": 6}}
     y = {"field": "pct", "type": "quantitative"}
     spec = _base(
         180,
-        data=_rows(_deviation(one) for one in report.deviations),
+        data=_rows(_deviation(one, per_hour) for one in report.deviations),
         encoding={
-            "x": {**x, "axis": {"title": "hours since the first trial", "tickCount": 8}},
+            "x": {**x, "axis": {"title": f"{unit} since the first trial", "tickCount": 8}},
             "y": {**y, "axis": {"title": "from the cell's median, %", "tickCount": 5}},
         },
         layer=[
@@ -504,16 +515,16 @@ def _drift(report: Report) -> Chart | None:
             },
         ],
     )
-    return Chart("drift", "Each valid trial against the median of its cell, over the hours of the execution", spec)
+    return Chart("drift", "Each valid trial against the median of its cell, by when it began", spec)
 
 
-def _deviation(one: Deviation) -> Spec:
+def _deviation(one: Deviation, per_hour: float) -> Spec:
     return {
         "topology": one.topology,
         "workload": one.workload,
         "tuning": one.tuning,
         "repetition": one.repetition,
-        "hours": round(one.hours, 4),
+        "since": round(one.hours * per_hour, 4),
         "pct": one.deviation_pct,
         "text": f"{one.deviation_pct:+.2f} %",
     }

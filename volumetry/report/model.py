@@ -261,6 +261,16 @@ class Report:
     warnings: tuple[str, ...]
 
     @property
+    def span_hours(self) -> float:
+        """From the first valid trial's beginning to the last one's."""
+        return max((one.hours for one in self.deviations), default=0.0)
+
+    @property
+    def drift_pct(self) -> float | None:
+        """How far the figures went over the execution's span, by their regression line."""
+        return None if self.drift_pct_per_hour is None else self.drift_pct_per_hour * self.span_hours
+
+    @property
     def trials(self) -> int:
         return sum(sum(count.counts.values()) for count in self.verdicts)
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from volumetry.report import words
 from volumetry.report.model import Report, Step
 from volumetry.statistics import MIN_FOR_INTERVAL
 
@@ -70,9 +71,8 @@ def _of_the_machine(report: Report) -> Iterator[str]:
     stolen = max((host.steal_pct or 0.0 for host in report.hosts), default=0.0)
     if stolen > STEAL_PCT:
         yield f"Others on the same machine took up to {stolen:.0f} % of a host's CPU during valid trials."
-    hours = max((one.hours for one in report.deviations), default=0.0)
-    if report.drift_pct_per_hour is not None and abs(report.drift_pct_per_hour) * hours > DRIFT_PCT:
+    if report.drift_pct is not None and abs(report.drift_pct) > DRIFT_PCT:
         yield (
-            f"Figures drifted by {report.drift_pct_per_hour:+.1f} % an hour, over {hours:.1f} hours. Costs are taken "
-            "within blocks and hold; a cell's median mixes early and late trials."
+            f"Figures drifted by {words.drift(report)}. Costs are taken within blocks and hold; a cell's median mixes "
+            "early and late trials."
         )

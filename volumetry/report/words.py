@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from volumetry.report.model import Cost, Estimate, Panel, Step
+from volumetry.report.model import Cost, Estimate, Panel, Report, Step
 
 NONE = "\N{EN DASH}"
 SPACE = "\N{NO-BREAK SPACE}"  # a unit stays with its number
@@ -68,6 +68,14 @@ def interval(estimate: Estimate | None) -> str:
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
     return f"{count(estimate.low)} to {count(estimate.high)}"
+
+
+def drift(report: Report) -> str:
+    """As "+1.2 % over 3.5 hours"; empty where too few trials say anything."""
+    if report.drift_pct is None:
+        return ""
+    span = f"{report.span_hours:.1f} hours" if report.span_hours >= 2 else f"{60 * report.span_hours:.0f} minutes"
+    return f"{signed(report.drift_pct)} % over {span}"
 
 
 def signed(value: float) -> str:
