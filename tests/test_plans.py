@@ -15,7 +15,7 @@ from volumetry.ebs import MIB
 from volumetry.naming import AttemptKeys, TrialId, stack_name
 from volumetry.order import blocks
 from volumetry.plan import AWS, LOCAL, SHARED_LANE, job_file, plan
-from volumetry.spec import Campaign, Topology, cells, read_campaign
+from volumetry.spec import Campaign, Topology, cells, check_campaign, read_campaign
 from volumetry.topologies import template
 
 CAMPAIGNS = sorted((Path(__file__).parent.parent / "campaigns").glob("*.yaml"))
@@ -154,3 +154,17 @@ def test_a_job_file_holds_what_was_asked_and_what_makes_evidence(campaign: Campa
     for name, options in load.sections:
         assert f"[{name}]" in text
         assert all(f"{option}={value}" in text for option, value in options.items())
+
+
+def test_jobs_that_differ_in_direction_still_meet_the_volume_s_limit() -> None:
+    job = "[global]\nbs=8k\nruntime=3s\ntime_based\n[reader]\nrw=randread\n[writer]\nrw=randwrite\n"
+    campaign = check_campaign(
+        {
+            "campaign": "x",
+            "topologies": {"far": {"stack": "nbd-mirror", "azs": ["a", "b"]}},
+            "workloads": {"own": {"job": job}, "sizes": {"job": job.replace("bs=8k", "bssplit=4k/50:8k/50")}},
+        }
+    )
+    found = {trial.workload: trial.ceilings for trial in plan(campaign, AWS).trials}
+    assert (found["own"][0].cause, found["own"][0].iops) == ("volume IOPS", 3000)
+    assert found["sizes"] == []

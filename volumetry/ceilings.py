@@ -37,13 +37,13 @@ class Pattern:
     """The I/O of a load, as far as limits are concerned."""
 
     block_bytes: int
-    write_share: float  # of all I/Os, 0 to 1
+    write_share: float | None  # of all I/Os, 0 to 1; None: jobs differ
 
     @classmethod
     def of(cls, load: Load) -> "Pattern | None":
-        """The load's pattern, or None where its jobs differ or its block size varies."""
+        """The load's pattern, or None where its block size varies."""
         rw, block = load.option("rw"), load.option("bs", "4k")
-        if rw is None or block is None or any("bsrange" in o or "bssplit" in o for _, o in load.sections):
+        if block is None or any("bsrange" in o or "bssplit" in o for _, o in load.sections):
             return None
         try:
             block_bytes = fio.parse_size_bytes(block)
@@ -51,12 +51,14 @@ class Pattern:
             return None
         if rw in ("rw", "readwrite", "randrw"):
             reads = load.option("rwmixread", "50")
-            return cls(block_bytes, 1 - int(reads) / 100) if reads is not None else None
+            return cls(block_bytes, None if reads is None else 1 - int(reads) / 100)
+        if rw is None:
+            return cls(block_bytes, None)
         return cls(block_bytes, 0.0 if rw.endswith("read") else 1.0)
 
 
 def ceilings(topology: Topology, load: Load, instance: InstanceFacts) -> list[Ceiling]:
-    """Every known limit of the trial, lowest first; empty where the load's pattern is not uniform."""
+    """Every known limit of the trial, lowest first; empty where the load's block size is not one."""
     pattern = Pattern.of(load)
     if pattern is None:
         return []
@@ -94,8 +96,8 @@ def _instance(instance: InstanceFacts, pattern: Pattern) -> Iterable[Ceiling]:
 
 
 def _network(instance: InstanceFacts, pattern: Pattern) -> Iterable[Ceiling]:
-    """Only writes cross the network: a mirror reads from its local leg."""
-    if pattern.write_share == 0:
+    """Only writes cross the network: a mirror reads from its local leg. How many there are must be known."""
+    if not pattern.write_share:
         return
     for cause, rate in (
         ("instance network", instance.network_peak_bytes_per_s),
