@@ -482,7 +482,7 @@ def trying(**changes: list[Any]) -> dict[str, list[Any]]:
 
 
 OPEN = ["Open", "Is there a topology?"]
-COMMIT = ["Commit", "Was a host lost?"]
+COMMIT = ["Commit", "Is the topology whole?"]
 
 
 def error_told(found: Walk) -> tuple[str, str]:
@@ -519,6 +519,12 @@ def test_a_trial_that_lost_a_host_is_committed_and_its_topology_launched_anew() 
     assert [action for action, _ in found.calls].count("startExecution") == 4
     assert found.calls[-1][1]["StateMachineArn"] == NAMES["topology_machine"]
     assert found.calls[-1][1]["Input"]["stack"] == TOPOLOGY["stack"]
+
+
+def test_a_mirror_that_lost_a_leg_serves_no_further_trial() -> None:
+    found = walk("trial", TRIAL, trying(commit_function=[OUTCOME | {"verdict": "degraded"}]))
+    assert found.path == [*OPEN, "Tune", "Run", "Undo", *COMMIT, "Launch anew", "Done"]
+    assert error_told(found) == ("", "")
 
 
 def test_hosts_that_may_still_be_tuned_are_launched_anew() -> None:
