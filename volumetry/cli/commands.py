@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import secrets
+import signal
 import sys
 import tarfile
 import time
@@ -136,6 +137,9 @@ def run(
 
 def _follow(found: Service, execution: str, campaign: str, console: Console) -> tuple[State, list[str]]:
     """Start the execution and watch it to its end; gives its state, and what is left behind of it."""
+    # A shell's background jobs ignore Ctrl-C, and a service manager ends what it runs by SIGTERM: both mean stop.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     found.start(execution, campaign)
     with Display(console, Watch(execution, found)) as display:
         try:

@@ -4,12 +4,15 @@ import contextlib
 import hashlib
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 
@@ -32,6 +35,9 @@ SOURCES = (
 PARAMETERS = ("Volumetry-Workflow:HostsShareHardware=true", "Volumetry-Workflow:PollSeconds=1")
 
 NOTHING_YET = "nothing has been run on the local region yet; try `volumetry run campaigns/demo.yaml`"
+
+# A region whose user was killed tears down what it runs, and ends.
+ENDING_S = 15.0
 
 Say = Callable[[str], None]
 
@@ -89,13 +95,27 @@ def _ready_file() -> Path:
 
 
 def _running() -> dict[str, Any] | None:
-    """The region that another process serves from our home, or None."""
+    """The region that another process serves from our home, or None; one that is ending is waited for."""
+    deadline = time.monotonic() + ENDING_S
+    while time.monotonic() < deadline:
+        try:
+            ready: dict[str, Any] = json.loads(_ready_file().read_text())
+            os.kill(ready["pid"], 0)
+        except (OSError, ValueError, KeyError):
+            return None
+        if _answers(ready["endpoint"]):
+            return ready
+        time.sleep(0.1)
+    return None
+
+
+def _answers(endpoint: str) -> bool:
+    place = urlsplit(endpoint)
     try:
-        ready: dict[str, Any] = json.loads(_ready_file().read_text())
-        os.kill(ready["pid"], 0)
-    except (OSError, ValueError, KeyError):
-        return None
-    return ready
+        socket.create_connection((place.hostname or "", place.port or 0), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
