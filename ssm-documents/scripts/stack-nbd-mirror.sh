@@ -42,8 +42,9 @@ set_up_link() {
   interface=$(ip -o link show | awk -F ': ' '$2 ~ /^(ens|eth|enp)/ { print $2 }' |
     while read -r each; do [ -n "$(ip -o -4 addr show dev "$each")" ] || echo "$each"; done | head -n 1)
   [ -n "$interface" ] || fail "no interface for $own: the second link is not attached"
-  gateway=$(awk -F . '{ print $1 "." $2 "." $3 ".1" }' <<<"$own")
-  ip addr add "$own/24" dev "$interface" noprefixroute
+  # Both interfaces are in one subnet, so its router is that of the first.
+  gateway=$(ip -4 route show default | awk '$2 == "via" { print $3; exit }')
+  ip addr add "$own/32" dev "$interface"
   ip link set "$interface" up
   ip route replace default via "$gateway" dev "$interface" onlink src "$own" table 102
   ip rule add from "$own" table 102
