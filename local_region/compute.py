@@ -253,12 +253,16 @@ class Compute:
         with self.changed:
             return {"Volumes": self.volumes.describe(request)}
 
+    def _that_takes_devices(self, instance_id: str) -> Record:
+        instance = self.instances[instance_id]
+        if instance["State"]["Name"] not in ("running", "stopped"):
+            raise Refused("IncorrectState", f"Instance '{instance_id}' is not 'running'.")
+        return instance
+
     def attach_volume(self, request: Request) -> Record:
         with self.changed:
             volume = self.volumes[request["VolumeId"]]
-            instance = self.instances[request["InstanceId"]]
-            if instance["State"]["Name"] not in ("running", "stopped"):
-                raise Refused("IncorrectState", f"Instance '{request['InstanceId']}' is not 'running'.")
+            instance = self._that_takes_devices(request["InstanceId"])
             attachment = self.volumes.attach(volume, instance, request["Device"], keep=True)
             host = self.host(request["InstanceId"])
         if host:
@@ -302,9 +306,7 @@ class Compute:
 
     def attach_network_interface(self, request: Request) -> Record:
         with self.changed:
-            instance = self.instances[request["InstanceId"]]
-            if instance["State"]["Name"] not in ("running", "stopped"):
-                raise Refused("IncorrectState", f"Instance '{request['InstanceId']}' is not 'running'.")
+            instance = self._that_takes_devices(request["InstanceId"])
             interface = self.interfaces[request["NetworkInterfaceId"]]
             attached = self.interfaces.attach(interface, instance, request["DeviceIndex"], keep=True)
             host = self.host(request["InstanceId"])

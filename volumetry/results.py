@@ -51,12 +51,18 @@ class Results(ABC):
         content = self.get(key)
         return None if content is None else json.loads(content)
 
-    def summary(self, execution: str) -> dict[str, Any]:
-        """The execution's summary; raises BadRequest when there is no such execution, or it has not ended."""
-        if not is_execution(execution) or self.get(Keys(execution).plan) is None:
+    def plan(self, execution: str) -> bytes:
+        """The execution's plan, as JSON; raises BadRequest when there is no such execution."""
+        content = self.get(Keys(execution).plan) if is_execution(execution) else None
+        if content is None:
             known = self.executions()
             listed = ", ".join(known[-5:]) or "none yet"
             raise BadRequest(f"execution {execution!r} is not known; known: {listed}{nearest(execution, known)}")
+        return content
+
+    def summary(self, execution: str) -> dict[str, Any]:
+        """The execution's summary; raises BadRequest when there is no such execution, or it has not ended."""
+        self.plan(execution)
         summary: dict[str, Any] | None = self.get_json(Keys(execution).summary)
         if summary is None:
             raise BadRequest(f"execution {execution} has no summary: it is {self.state(execution).status}")

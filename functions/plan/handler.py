@@ -5,7 +5,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import boto3
-import orjson
 from pydantic import BaseModel
 
 from functions.environment import Deployment, deployment
@@ -51,7 +50,7 @@ def make(request: Event, environment: Deployment, store: Store) -> dict[str, Any
     keys = naming.Keys(request.execution)
     store.put(keys.campaign, spec.canonical(campaign).encode())
     for name in planned.topologies:
-        store.put(keys.template(name), orjson.dumps(topologies.template(campaign.topologies[name])))
+        store.put_json(keys.template(name), topologies.template(campaign.topologies[name]))
     for lane in planned.lanes:
         trials = [trial.model_dump(mode="json") for trial in planned.trials if trial.lane == lane]
         store.put_json(keys.lane(lane), trials)

@@ -4,7 +4,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import boto3
-import orjson
 from botocore.exceptions import ClientError
 from pydantic import BaseModel
 
@@ -69,7 +68,7 @@ def failed(request: Event, store: Store) -> dict[str, Any]:
 def _note(request: Event, store: Store, news: dict[str, Any]) -> dict[str, Any]:
     key = naming.Keys(request.execution).topology(request.topology)
     note = (store.get_json(key) or {}) | {"reason": ""} | news
-    store.put(key, orjson.dumps(note))
+    store.put_json(key, note)
     logger.info("topology", extra=news)
     return {"status": note["status"], "reason": note["reason"]}
 

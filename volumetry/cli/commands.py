@@ -325,7 +325,7 @@ def logs(
     """Show a trial's raw evidence: what each host uploaded, its facts, and fio's own messages."""
     found = _results(on)
     name = _resolve(found, execution)
-    planned = _plan(found, name)
+    planned = Plan.model_validate_json(found.plan(name))
     known = [each.id for each in planned.trials]
     if trial not in known:
         raise BadRequest(f"trial {trial!r} is not in {name}{nearest(trial, known) or '; see `volumetry show`'}")
@@ -336,13 +336,6 @@ def logs(
     console = _console()
     for key, content in archives.items():
         _show_archive(console, key, content, extract)
-
-
-def _plan(found: Results, execution: str) -> Plan:
-    content = found.get(Keys(execution).plan)
-    if content is None:
-        raise BadRequest(f"execution {execution!r} is not known{nearest(execution, found.executions())}")
-    return Plan.model_validate_json(content)
 
 
 def _show_archive(console: Console, key: str, content: bytes, extract: Path | None) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from volumetry.naming import Keys, TrialId
 from volumetry.plan import Plan
+from volumetry.results import Results
 
 COLOURS = {
     "valid": "green",
@@ -24,20 +25,12 @@ COLOURS = {
 _TRIALS_SHOWN = 6
 
 
-class Objects(Protocol):
-    """The results bucket, to read."""
-
-    def keys(self, prefix: str) -> list[str]: ...
-    def get(self, key: str) -> bytes | None: ...
-    def get_json(self, key: str) -> Any: ...
-
-
 @dataclass
 class Watch:
     """What is known of a running execution; ``look`` asks for what is new."""
 
     execution: str
-    objects: Objects
+    objects: Results
     plan: Plan | None = None
     topologies: dict[str, dict[str, Any]] = field(default_factory=dict)
     trials: dict[str, dict[str, Any]] = field(default_factory=dict)  # key of the attempt -> its note
