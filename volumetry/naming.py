@@ -140,6 +140,11 @@ class AttemptKeys:
         return f"{self.orders}job.fio"
 
     @property
+    def handed_over(self) -> str:
+        """What one host leaves for another during a trial."""
+        return f"{self.orders}handed-over"
+
+    @property
     def live(self) -> str:
         return f"live/{self.execution}/{self.trial}/{self.attempt}/"
 

@@ -11,13 +11,16 @@ from volumetry.ceilings import Ceiling, InstanceFacts, ceilings
 from volumetry.errors import CampaignRefused
 from volumetry.naming import TrialId
 from volumetry.order import blocks
-from volumetry.spec import Campaign, Load, NetworkTuning, Topology, cells
+from volumetry.spec import Campaign, Drbd, Load, Topology, Tuning, cells, groups
 from volumetry.topologies import host_names
 
 # The lane of all topologies whose hosts share hardware.
 SHARED_LANE = "interleaved"
 # Sequential fill at the volume's own rate, but never taken for faster than this.
 PRECONDITION_BYTES_PER_S = 400 * ebs.MIB
+# Guesses, to plan by: making a database or a file set; waiting for a mirror to be whole again and reading it all.
+TOOL_SETUP_S = 30
+FAILURE_SETTLE_S = 60
 
 
 @dataclass(frozen=True)
@@ -47,22 +50,40 @@ class PlannedTopology(_Model):
     """A topology with its hosts named; ``volume`` holds the fields of the campaign's ``volume``."""
 
     stack: str
+    launch: str  # what it is launched as: its own name, or that of the group it shares host1 with
+    number: int  # its place in that group, from 0
     hosts: dict[str, str]  # name -> AZ letter
     clients: list[str]
     links: int
     instance_type: str
     image: str
     volume: dict[str, Any]
+    filesystem: str | None
+    drbd: dict[str, str]
+    kernel: str | None
+    overwrite: bool
     precondition_bytes: int
     precondition_s: float
 
 
-class PlannedLoad(_Model):
-    """A load: the sections of its fio job file and how long it runs."""
+class PlannedFailure(_Model):
+    """A failure under load, in seconds from the start of the load."""
 
+    event: str
+    at_s: float
+    lasts_s: float
+
+
+class PlannedLoad(_Model):
+    """A load: the sections of its fio job file, or another tool's options, and how long it runs."""
+
+    tool: str
     sections: list[tuple[str, dict[str, str]]]
+    options: dict[str, str]
     ramp_s: float
     runtime_s: float
+    failure: PlannedFailure | None
+    alone: bool  # the same load first with the peer disconnected
 
     def option(self, name: str, default: str | None = None) -> str | None:
         """The value that all jobs share, or None where they differ."""
@@ -94,13 +115,21 @@ class Plan(_Model):
     seed: int
     environment: str
     ladder: list[str]
-    lanes: dict[str, list[str]]  # lane -> its topologies
+    lanes: dict[str, list[str]]  # lane -> what is launched in it
     topologies: dict[str, PlannedTopology]
-    tunings: dict[str, NetworkTuning]
+    tunings: dict[str, Tuning]
     workloads: dict[str, PlannedLoad]
     trials: list[PlannedTrial]
     expected_s: float
     lane_expected_s: dict[str, float]
+
+    def members(self, launch: str) -> dict[str, PlannedTopology]:
+        """The topologies that are launched as one under that name."""
+        return {name: topology for name, topology in self.topologies.items() if topology.launch == launch}
+
+    def tools(self, topology: str) -> list[str]:
+        """What makes the loads of a topology: fio, pgbench, ..."""
+        return sorted({self.workloads[trial.workload].tool for trial in self.trials if trial.topology == topology})
 
     def trial(self, identifier: str) -> PlannedTrial:
         """The trial of that id; raises KeyError."""
@@ -121,10 +150,18 @@ def plan(campaign: Campaign, environment: Environment) -> Plan:
     matrix = cells(campaign)
     used = [name for name in campaign.topologies if any(name == topology for topology, *_ in matrix)]
     shared = environment.hosts_share_hardware
-    lanes = {SHARED_LANE: used} if shared else {name: [name] for name in used}
-    trials = [trial for lane, names in lanes.items() for trial in _lane_trials(campaign, environment, lane, names)]
+    launches = groups(campaign)
+    lanes = {SHARED_LANE: list(launches)} if shared else {name: [name] for name in launches}
+    trials = [
+        trial
+        for lane, launched in lanes.items()
+        for trial in _lane_trials(campaign, environment, lane, [name for each in launched for name in launches[each]])
+    ]
     topologies = {name: _topology(name, campaign) for name in used}
-    spans = {lane: _lane_seconds(environment, trials, lane, names, topologies) for lane, names in lanes.items()}
+    spans = {
+        lane: _lane_seconds(environment, trials, lane, [one for one in topologies.values() if one.launch in launched])
+        for lane, launched in lanes.items()
+    }
     return Plan(
         campaign=campaign.campaign,
         description=campaign.description,
@@ -133,7 +170,7 @@ def plan(campaign: Campaign, environment: Environment) -> Plan:
         ladder=campaign.ladder or used,
         lanes=lanes,
         topologies=topologies,
-        tunings={name: tuning.network or NetworkTuning() for name, tuning in campaign.tunings.items()},
+        tunings=dict(campaign.tunings),
         workloads={load.name: _load(load) for _, _, load, _ in matrix},
         trials=trials,
         expected_s=max(spans.values()),
@@ -160,7 +197,7 @@ def _lane_trials(campaign: Campaign, environment: Environment, lane: str, names:
     for block, present in enumerate(blocks(matrix, campaign.seed, lane), start=1):
         for topology, tuning, load in present:
             facts = environment.instances.get(campaign.topologies[topology].instance_type, InstanceFacts())
-            expected_s = sum(load.seconds) + environment.trial_overhead_s
+            expected_s = _expected_s(load, environment)
             trials.append(
                 PlannedTrial(
                     id=str(TrialId(topology, tuning, load.name, block)),
@@ -180,45 +217,76 @@ def _lane_trials(campaign: Campaign, environment: Environment, lane: str, names:
     return trials
 
 
+def _expected_s(load: Load, environment: Environment) -> float:
+    """A trial beyond its load takes the environment's overhead; what a tool must set up first is a guess."""
+    setup_s = 0 if load.tool == "fio" else TOOL_SETUP_S
+    again = 2 if load.decompose else 1
+    settle_s = FAILURE_SETTLE_S if load.failure else 0
+    return again * sum(load.seconds) + setup_s + settle_s + environment.trial_overhead_s
+
+
 def _topology(name: str, campaign: Campaign) -> PlannedTopology:
     topology = campaign.topologies[name]
     extent = _extent_bytes(topology, [load for used, _, load, _ in cells(campaign) if used == name])
     volume = topology.volume
     limit = ebs.limits(volume.type, volume.size_gib, volume.iops, volume.throughput_mibps)
     rate = min(limit.throughput_bytes_per_s, limit.iops * limit.io_bytes, PRECONDITION_BYTES_PER_S)
-    names = host_names(topology)
+    launch = topology.together or name
+    members = groups(campaign)[launch]
+    names = host_names(campaign.topologies, members)[name]
+    drbd = (topology.drbd or Drbd()).model_dump() if topology.stack == "drbd" else {}
     return PlannedTopology(
         stack=topology.stack,
+        launch=launch,
+        number=members.index(name),
         hosts=dict(zip(names, topology.host_azs, strict=True)),
         clients=names[:1],
         links=topology.links,
         instance_type=topology.instance_type,
         image=topology.image,
         volume=volume.model_dump(exclude_none=True),
-        precondition_bytes=extent,
-        precondition_s=extent / rate,
+        filesystem=topology.filesystem,
+        drbd=drbd,
+        kernel=topology.kernel,
+        overwrite=topology.overwrite,
+        # A file system's blocks are written when its files are.
+        precondition_bytes=0 if topology.filesystem else extent,
+        precondition_s=0 if topology.filesystem else extent / rate,
     )
 
 
 def _extent_bytes(topology: Topology, loads: list[Load]) -> int:
     """The part of the volume that the loads touch: it is written once before the first trial."""
     whole = topology.volume.size_gib * ebs.GIB
-    return max(whole if load.extent_bytes is None else load.extent_bytes for load in loads)
+    extents = [load.extent_bytes for load in loads if load.tool == "fio"]
+    return max((whole if extent is None else extent for extent in extents), default=whole)
 
 
 def _load(load: Load) -> PlannedLoad:
     ramp_s, runtime_s = load.seconds
-    return PlannedLoad(sections=list(load.sections), ramp_s=ramp_s, runtime_s=runtime_s)
+    failure = load.failure and PlannedFailure(
+        event=load.failure.event,
+        at_s=fio.parse_time_s(load.failure.at),
+        lasts_s=fio.parse_time_s(load.failure.lasts),
+    )
+    return PlannedLoad(
+        tool=load.tool,
+        sections=list(load.sections),
+        options=dict(load.options),
+        ramp_s=ramp_s,
+        runtime_s=runtime_s,
+        failure=failure,
+        alone=load.decompose,
+    )
 
 
 def _lane_seconds(
     environment: Environment,
     trials: list[PlannedTrial],
     lane: str,
-    names: list[str],
-    topologies: Mapping[str, PlannedTopology],
+    topologies: list[PlannedTopology],
 ) -> float:
-    fill_s = [topologies[name].precondition_s for name in names]
+    fill_s = [topology.precondition_s for topology in topologies]
     filling_s = sum(fill_s) if environment.hosts_share_hardware else max(fill_s)
     return environment.launch_s + filling_s + sum(trial.expected_s for trial in trials if trial.lane == lane)
 
@@ -236,6 +304,13 @@ SERVICE_OPTIONS = {
     "write_lat_log": "log",
 }
 
+# Under a failure every write is remembered and read back: each block is written once, and never twice.
+FAILURE_OPTIONS = {
+    "verify": "crc32c",
+    "do_verify": "0",
+    "verify_state_save": "1",
+}
+
 
 # The five rounds of the steady-state test need at least a window each; a short run gets shorter windows.
 SHORT_RUN_S = 10
@@ -248,5 +323,7 @@ def log_window_s(load: PlannedLoad) -> float:
 
 def job_file(load: PlannedLoad) -> str:
     """The fio job file of a trial; the host adds the engine and the volume under test to ``[global]``."""
-    window = {"log_avg_msec": f"{1000 * log_window_s(load):.0f}"}
-    return fio.render_job_file(load.sections, SERVICE_OPTIONS | window)
+    options = SERVICE_OPTIONS | {"log_avg_msec": f"{1000 * log_window_s(load):.0f}"}
+    if load.failure is not None and "write" in (load.option("rw") or ""):
+        options = {name: value for name, value in options.items() if name != "time_based"} | FAILURE_OPTIONS
+    return fio.render_job_file(load.sections, options)

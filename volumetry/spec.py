@@ -7,12 +7,12 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from volumetry import ebs, fio
 from volumetry.errors import CampaignRefused, nearest, not_allowed
@@ -20,6 +20,9 @@ from volumetry.naming import NAME, NAME_HELP, is_name
 
 # Enough for every published study; a mistyped matrix is caught before it costs a month.
 MAX_TRIALS = 5000
+# Topologies that share host1: as many volumes under test as it is given device names for.
+MAX_TOGETHER = 10
+LOADS = ("fio", "job_file", "job", "pgbench", "dbench")
 MAX_CAMPAIGN_BYTES = 200_000  # the execution input may hold 262,144 bytes in all
 MAX_RUNTIME_S = 12 * 3600
 AZS = ("a", "b", "c")
@@ -27,7 +30,11 @@ AZS = ("a", "b", "c")
 XEN_FAMILIES = frozenset("t1 t2 m1 m2 m3 m4 c1 c3 c4 r3 r4 i2 i3 d2 x1 x1e".split())
 
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
-StackName = Literal["local", "shared", "nbd-mirror"]
+StackName = Literal["local", "shared", "nbd-mirror", "drbd", "md-nvme-tcp"]
+FilesystemName = Literal["xfs", "ext4"]
+FailureEvent = Literal["kill-peer", "cut-one-link", "cut-all-links", "freeze-peer", "fill-peer-disk"]
+# Assumed of pgbench where only transactions are given, to plan by and never to measure with.
+PGBENCH_TPS = 50
 Image = Literal["ubuntu-24.04", "al2023"]
 SocketBuffers = Annotated[list[Annotated[int, Field(ge=4096, le=2**31 - 1)]], Field(min_length=3, max_length=3)]
 
@@ -45,6 +52,15 @@ class Volume(_Model):
     throughput_mibps: int | None = Field(None, ge=1, description="provisioned MiB/s; gp3 only (default 125)")
 
 
+class Drbd(_Model):
+    """What is DRBD's own."""
+
+    protocol: Literal["A", "B", "C"] = Field("C", description="when a write counts as done: C, when both legs have it")
+    initial_sync: Literal["skip", "full"] = Field(
+        "skip", description="skip declares blank volumes in sync without copying; recorded with every result"
+    )
+
+
 class Topology(_Model):
     """Hosts, their AZs, volumes and links, and the storage stack on them."""
 
@@ -56,12 +72,25 @@ class Topology(_Model):
         max_length=32,
         description="AZ of each host, or one for all; a, b, c are the network's first, second, third AZ",
     )
-    links: int = Field(1, ge=1, le=2, description="network links that carry replication (nbd-mirror)")
+    links: int = Field(1, ge=1, le=2, description="network links that carry replication (nbd-mirror; DRBD 9)")
     instance_type: str = Field(
         "m6i.large", pattern=r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$", description="EC2 instance type of every host"
     )
     image: Image = Field("ubuntu-24.04", description="operating system of every host")
     volume: Volume = Field(default_factory=Volume)
+    filesystem: FilesystemName | None = Field(
+        None, description="made on the volume under test and mounted; default: loads run on the volume itself"
+    )
+    drbd: Drbd | None = Field(None, description="protocol and first synchronisation (stack drbd)")
+    kernel: str | None = Field(
+        None,
+        pattern=r"^[a-z][a-z0-9.+-]{1,60}$",
+        description="package of the kernel that the hosts boot, such as linux-image-cloud-amd64; default: the image's",
+    )
+    overwrite: bool = Field(False, description="write over volumes that hold somebody's data")
+    together: Name | None = Field(
+        None, description="topologies of the same name here share host1 and are launched as one; peers stay their own"
+    )
 
     @property
     def host_azs(self) -> tuple[str, ...]:
@@ -77,6 +106,8 @@ class StackFacts:
     hosts: tuple[int, int]
     links: int = 1
     one_az: bool = False
+    mirror: bool = False
+    kernel_module: bool = False
     images: tuple[str, ...] = get_args(Image)
 
 
@@ -84,8 +115,25 @@ STACKS: dict[str, StackFacts] = {
     "local": StackFacts(hosts=(1, 1)),
     "shared": StackFacts(hosts=(2, 16), one_az=True),
     # Amazon Linux packages no qemu-storage-daemon.
-    "nbd-mirror": StackFacts(hosts=(2, 2), links=2, images=("ubuntu-24.04",)),
+    "nbd-mirror": StackFacts(hosts=(2, 2), links=2, mirror=True, images=("ubuntu-24.04",)),
+    # Amazon Linux packages no DRBD.
+    "drbd": StackFacts(hosts=(2, 2), links=2, mirror=True, kernel_module=True, images=("ubuntu-24.04",)),
+    "md-nvme-tcp": StackFacts(hosts=(2, 2), mirror=True, kernel_module=True),
 }
+
+
+def needs_kernel(campaign: "Campaign") -> list[str]:
+    """What of the campaign needs hosts with a kernel of their own, as fields; empty: process hosts will do."""
+    return [
+        f"topologies.{name}.{field}"
+        for name, topology in campaign.topologies.items()
+        for field, needed in (
+            ("stack", STACKS[topology.stack].kernel_module),
+            ("filesystem", topology.filesystem is not None),
+            ("kernel", topology.kernel is not None),
+        )
+        if needed
+    ]
 
 
 class NetworkTuning(_Model):
@@ -96,18 +144,86 @@ class NetworkTuning(_Model):
     tcp_wmem: SocketBuffers | None = Field(None, description="net.ipv4.tcp_wmem: min, default, max in bytes")
 
 
+class ReplicationTuning(_Model):
+    """DRBD's options by DRBD's names (hyphens or underscores), on both hosts. Ranges: drbd.conf(5)."""
+
+    max_buffers: int | None = Field(None, ge=32, le=131072, description="buffers of a page each, on the receiving side")
+    max_epoch_size: int | None = Field(None, ge=1, le=20000, description="writes between two barriers")
+    sndbuf_size: int | None = Field(None, ge=0, le=10 << 20, description="TCP send buffer, bytes; 0: automatic")
+    rcvbuf_size: int | None = Field(None, ge=0, le=10 << 20, description="TCP receive buffer, bytes; 0: automatic")
+    al_extents: int | None = Field(None, ge=67, le=65534, description="4 MiB extents that the activity log covers")
+    unplug_watermark: int | None = Field(None, ge=1, le=131072, description="pending requests before an unplug")
+    c_max_rate: int | None = Field(None, ge=250, le=4 << 20, description="most that a resync takes, KiB/s")
+    disk_barrier: bool | None = Field(None, description="keep the order of writes by barriers")
+    disk_flushes: bool | None = Field(None, description="keep the order of writes by flushes of the disk")
+    md_flushes: bool | None = Field(None, description="flush the disk after writes of metadata")
+    protocol: Literal["A", "B", "C"] | None = Field(None, description="when a write counts as done")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _hyphens(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        return {key.replace("-", "_") if isinstance(key, str) else key: value for key, value in data.items()}
+
+
+class FilesystemTuning(_Model):
+    """Mount options of the file system under test, and the scheduler of the disks below it."""
+
+    barrier: bool | None = Field(None, description="ext4: write barriers; xfs no longer has a switch")
+    discard: bool | None = Field(None, description="tell the volume of freed blocks at once")
+    journal: Literal["ordered", "writeback", "journal"] | None = Field(None, description="ext4: data=")
+    scheduler: Literal["none", "mq-deadline", "kyber", "bfq"] | None = Field(None, description="of the volumes")
+
+
 class Tuning(_Model):
     """A named set of values, applied before a trial and undone after it; empty: the hosts as they come."""
 
     network: NetworkTuning | None = None
+    replication: ReplicationTuning | None = None
+    filesystem: FilesystemTuning | None = None
+
+
+class Pgbench(_Model):
+    """pgbench's long options, by its own names; exactly one of time and transactions."""
+
+    scale: int = Field(1, ge=1, le=100_000)
+    client: int = Field(1, ge=1, le=1000)
+    jobs: int = Field(1, ge=1, le=1000)
+    time: int | None = Field(None, ge=1, le=MAX_RUNTIME_S, description="seconds")
+    transactions: int | None = Field(None, ge=1, le=100_000_000, description="of each client")
+    protocol: Literal["simple", "extended", "prepared"] | None = None
+    rate: int | None = Field(None, ge=1, description="transactions per second, in sum")
+    builtin: Literal["tpcb-like", "simple-update", "select-only"] | None = None
+
+
+class Dbench(_Model):
+    """dbench: how many clients replay its load file, for how long."""
+
+    clients: int = Field(5, ge=1, le=1000)
+    timelimit: int = Field(ge=5, le=MAX_RUNTIME_S, description="seconds, of which dbench warms up for a fifth")
+
+
+class Failure(_Model):
+    """What befalls the mirror while the load runs."""
+
+    event: FailureEvent = Field(description="cut-one-link needs links: 2")
+    at: str = Field(description="how long after the load has begun, by fio's units, such as 10s")
+    lasts: str = Field("10s", description="how long it lasts; kill-peer lasts as long as a boot")
 
 
 class Workload(_Model):
-    """A load: fio options by fio's own names (a list is a matrix), or a fio job file."""
+    """A load: fio options by fio's own names (a list is a matrix), a fio job file, pgbench or dbench."""
 
     fio: dict[str, Any] | None = Field(None, description="fio options; a list of values makes one workload each")
     job_file: str | None = Field(None, description="path of a fio job file, relative to the campaign's file")
     job: str | None = Field(None, description="text of a fio job file")
+    pgbench: Pgbench | None = Field(None, description="PostgreSQL on the file system, driven by pgbench")
+    dbench: Dbench | None = Field(None, description="dbench on the file system")
+    failure: Failure | None = Field(None, description="a failure under this load")
+    decompose: bool = Field(
+        False, description="run the load first with the peer disconnected, to set local write and round trip beside it"
+    )
 
 
 class Selector(_Model):
@@ -135,10 +251,15 @@ class Campaign(_Model):
 
 @dataclass(frozen=True)
 class Load:
-    """One workload after its matrix is expanded: fio jobs that run at once."""
+    """One workload after its matrix is expanded: fio jobs that run at once, or another tool with its options."""
 
     name: str
-    sections: tuple[fio.Section, ...]
+    sections: tuple[fio.Section, ...] = ()
+    tool: str = "fio"
+    options: tuple[tuple[str, str], ...] = ()
+    span_s: float = 0.0  # of tools other than fio
+    failure: Failure | None = None
+    decompose: bool = False
 
     def option(self, name: str, default: str | None = None) -> str | None:
         """The value that every job shares, or None where jobs differ."""
@@ -148,6 +269,8 @@ class Load:
     @property
     def seconds(self) -> tuple[float, float]:
         """(ramp_time, runtime) in seconds: of the longest job."""
+        if self.tool != "fio":
+            return 0.0, self.span_s
         spans = [
             (fio.parse_time_s(options.get("ramp_time", "0")), fio.parse_time_s(options["runtime"]))
             for _, options in self.sections
@@ -170,12 +293,31 @@ class Load:
 
 def loads(name: str, workload: Workload) -> list[Load]:
     """The workload as the loads it stands for; raises ValueError with ``option: clause`` on a bad option."""
+    extras: dict[str, Any] = {"failure": workload.failure, "decompose": workload.decompose}
+    return [replace(load, **extras) for load in _plain_loads(name, workload)]
+
+
+def _plain_loads(name: str, workload: Workload) -> list[Load]:
     if workload.fio is not None:
         return list(_matrix_loads(name, workload.fio))
+    if workload.pgbench is not None:
+        return [Load(name, tool="pgbench", options=_options(workload.pgbench), span_s=_pgbench_s(workload.pgbench))]
+    if workload.dbench is not None:
+        return [Load(name, tool="dbench", options=_options(workload.dbench), span_s=workload.dbench.timelimit)]
     groups = fio.read_job_file(workload.job or "")
     if len(groups) == 1:
         return [Load(name, tuple(groups[0]))]
     return [Load(f"{name}-{_slug(group[0][0])}", tuple(group)) for group in groups]
+
+
+def _options(tool: Pgbench | Dbench) -> tuple[tuple[str, str], ...]:
+    return tuple((name, str(value)) for name, value in tool.model_dump(exclude_none=True).items())
+
+
+def _pgbench_s(pgbench: Pgbench) -> float:
+    if pgbench.time is not None:
+        return pgbench.time
+    return pgbench.client * (pgbench.transactions or 0) / (pgbench.rate or PGBENCH_TPS)
 
 
 def _matrix_loads(name: str, options: Mapping[str, Any]) -> Iterator[Load]:
@@ -351,9 +493,9 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 def _rules(campaign: Campaign) -> Iterator[str]:
     for name, topology in campaign.topologies.items():
         yield from _topology_rules(f"topologies.{name}", topology)
+    yield from _together_rules(campaign)
     for name, tuning in campaign.tunings.items():
-        if tuning.network is not None and not tuning.network.model_dump(exclude_none=True):
-            yield f"tunings.{name}.network: is empty; allowed: mtu, tcp_rmem, tcp_wmem"
+        yield from _tuning_rules(f"tunings.{name}", tuning)
         yield from _buffer_rules(f"tunings.{name}.network", tuning.network)
     for position, topology_name in enumerate(campaign.ladder or []):
         yield from _reference(f"ladder.{position}", topology_name, campaign.topologies)
@@ -393,6 +535,8 @@ def _topology_rules(field: str, topology: Topology) -> Iterator[str]:
         yield f"{field}.azs: {shown} is not allowed; a Multi-Attach volume lives in one AZ"
     if topology.links > stack.links:
         yield f"{field}.links: {topology.links} is not allowed; stack {topology.stack} takes {stack.links}"
+    if topology.drbd is not None and topology.stack != "drbd":
+        yield f"{field}.drbd: is for stack drbd, not {topology.stack}"
     if topology.image not in stack.images:
         yield not_allowed(f"{field}.image", topology.image, stack.images)
     volume = topology.volume
@@ -406,6 +550,46 @@ def _topology_rules(field: str, topology: Topology) -> Iterator[str]:
             yield f"{field}.instance_type: {topology.instance_type!r} is not allowed; Multi-Attach needs Nitro"
 
 
+# What hosts that are shared have in common.
+_HOSTS_OWN = ("instance_type", "image", "kernel", "links")
+
+
+def groups(campaign: Campaign) -> dict[str, list[str]]:
+    """What is launched as one: its name -> its topologies, in the campaign's order. Most go alone."""
+    found: dict[str, list[str]] = {}
+    for name, topology in campaign.topologies.items():
+        found.setdefault(topology.together or name, []).append(name)
+    return found
+
+
+def _together_rules(campaign: Campaign) -> Iterator[str]:
+    for name, topology in campaign.topologies.items():
+        field = f"topologies.{name}.together"
+        if topology.together is None:
+            continue
+        if topology.together in campaign.topologies:
+            yield f"{field}: {topology.together!r} is a topology's name; allowed: a name of its own"
+            continue
+        if topology.stack == "shared":
+            yield f"{field}: stack shared is launched alone: its volume is attached after its hosts run"
+        first = campaign.topologies[groups(campaign)[topology.together][0]]
+        for own in _HOSTS_OWN:
+            if getattr(first, own) != getattr(topology, own):
+                yield f"topologies.{name}.{own}: {getattr(topology, own)!r} differs from its group's; they share host1"
+        if first.host_azs[0] != topology.host_azs[0]:
+            yield f"topologies.{name}.azs: begins in {topology.host_azs[0]}; allowed: {first.host_azs[0]}, host1's"
+    for name, members in groups(campaign).items():
+        if len(members) > MAX_TOGETHER:
+            yield f"topologies: {len(members)} are together as {name}; allowed: at most {MAX_TOGETHER}"
+
+
+def _tuning_rules(field: str, tuning: Tuning) -> Iterator[str]:
+    for part in Tuning.model_fields:
+        values: BaseModel | None = getattr(tuning, part)
+        if values is not None and not values.model_dump(exclude_none=True):
+            yield f"{field}.{part}: is empty; allowed: {', '.join(type(values).model_fields)}"
+
+
 def _buffer_rules(field: str, tuning: NetworkTuning | None) -> Iterator[str]:
     for name in ("tcp_rmem", "tcp_wmem"):
         values = getattr(tuning, name, None)
@@ -415,12 +599,15 @@ def _buffer_rules(field: str, tuning: NetworkTuning | None) -> Iterator[str]:
 
 def _workload_rules(campaign: Campaign, name: str, workload: Workload) -> Iterator[str]:
     field = f"workloads.{name}"
-    given = [key for key in ("fio", "job_file", "job") if getattr(workload, key) is not None]
+    given = [key for key in LOADS if getattr(workload, key) is not None]
     if given == ["job_file"]:
         yield f"{field}.job_file: is read by the command line alone; here give the job file's text as job"
         return
     if len(given) != 1:
-        yield f"{field}: has {' and '.join(given) or 'no load'}; allowed: exactly one of fio, job_file, job"
+        yield f"{field}: has {' and '.join(given) or 'no load'}; allowed: exactly one of {', '.join(LOADS)}"
+        return
+    if workload.pgbench and (workload.pgbench.time is None) == (workload.pgbench.transactions is None):
+        yield f"{field}.pgbench: needs exactly one of time and transactions"
         return
     try:
         expanded = loads(name, workload)
@@ -432,12 +619,35 @@ def _workload_rules(campaign: Campaign, name: str, workload: Workload) -> Iterat
         yield f"{field}: expands to {len(expanded)} workloads; allowed: at most {MAX_TRIALS} trials"
         return
     for load in expanded:
-        yield from _load_rules(f"{field}.{given[0]}", campaign, load)
+        broken = list(_load_rules(f"{field}.{given[0]}", campaign, load))
+        yield from broken
+        if not broken:
+            yield from _failure_rules(field, load)
+
+
+def _failure_rules(field: str, load: Load) -> Iterator[str]:
+    if load.decompose and (load.tool != "fio" or load.option("iodepth", "1") != "1"):
+        yield f"{field}.decompose: is for fio at iodepth 1: a queue hides the path"
+    if load.failure is None:
+        return
+    for name in ("at", "lasts"):
+        try:
+            fio.parse_time_s(getattr(load.failure, name))
+        except ValueError as error:
+            yield f"{field}.failure.{name}: {error}"
+            return
+    over_s, end_s = fio.parse_time_s(load.failure.at) + fio.parse_time_s(load.failure.lasts), sum(load.seconds)
+    if over_s >= end_s:
+        yield f"{field}.failure: ends {over_s:g} s after the load began; allowed: before its end at {end_s:g} s"
+    if load.tool == "dbench":
+        yield f"{field}.failure: is for fio and pgbench, whose every operation is timed"
 
 
 def _load_rules(field: str, campaign: Campaign, load: Load) -> Iterator[str]:
     if not is_name(load.name):
         yield f"{field}: makes the name {load.name!r}; allowed: {NAME_HELP}"
+    if load.tool != "fio":
+        return
     for _, options in load.sections:
         for needed in ("rw", "runtime"):
             if needed not in options:
@@ -459,7 +669,35 @@ def _matrix_rules(campaign: Campaign) -> Iterator[str]:
     total = sum(count for *_, count in matrix)
     if total > MAX_TRIALS:
         yield f"matrix: makes {total:,} trials; allowed: at most {MAX_TRIALS:,}"
+    yield from dict.fromkeys(
+        problem for topology, tuning, load, _ in matrix for problem in _cell_rules(campaign, topology, tuning, load)
+    )
     used = {topology for topology, *_ in matrix}
     for name in campaign.topologies:
         if name not in used:
             yield f"topologies.{name}: is in no part of the matrix"
+
+
+def _cell_rules(campaign: Campaign, name: str, tuning_name: str, load: Load) -> Iterator[str]:
+    """What must fit together where topology, tuning and workload meet; a matrix can keep them apart."""
+    topology, tuning = campaign.topologies[name], campaign.tunings[tuning_name]
+    stack, where = STACKS[topology.stack], f"on topology {name}; a matrix can keep them apart"
+    if tuning.replication is not None and topology.stack != "drbd":
+        yield f"tunings.{tuning_name}.replication: is for stack drbd, and is asked for {where}"
+    mounted = tuning.filesystem is not None and tuning.filesystem.model_dump(exclude={"scheduler"}, exclude_none=True)
+    if mounted and topology.filesystem is None:
+        yield f"tunings.{tuning_name}.filesystem: needs a filesystem {where}"
+    if tuning.filesystem and tuning.filesystem.journal and topology.filesystem == "xfs":
+        yield f"tunings.{tuning_name}.filesystem.journal: is for ext4, and is asked for {where}"
+    if tuning.filesystem and tuning.filesystem.barrier is not None and topology.filesystem == "xfs":
+        yield f"tunings.{tuning_name}.filesystem.barrier: is for ext4 (xfs has no switch since Linux 4.19) {where}"
+    if load.tool != "fio" and topology.filesystem is None:
+        yield f"workloads.{load.name}.{load.tool}: needs a filesystem {where}"
+    if load.tool == "fio" and topology.filesystem and load.extent_bytes is None:
+        yield f"workloads.{load.name}.fio.size: is missing or in per cent; a file needs a size {where}"
+    if load.failure and not stack.mirror:
+        yield f"workloads.{load.name}.failure: needs a mirror, and is asked for {where}"
+    if load.failure and load.failure.event == "cut-one-link" and topology.links < 2:
+        yield f"workloads.{load.name}.failure.event: cut-one-link needs links: 2 {where}"
+    if load.decompose and topology.stack != "drbd":
+        yield f"workloads.{load.name}.decompose: is for stack drbd, which can write without its peer; asked for {where}"

@@ -1,15 +1,17 @@
-"""One CloudFormation template per topology: hosts, volumes, links, and the switch that deletes them at a deadline.
+"""One CloudFormation template per launch: hosts, volumes, links, and the switch that deletes them at a deadline.
 
-What differs between accounts (subnets, roles, the deadline) is a parameter, so that equal campaigns give equal
-templates. The volume under test is always ``/dev/sdf`` to EC2.
+A launch is a topology, or several that share host1. What differs between accounts (subnets, roles, the deadline) is
+a parameter, so that equal campaigns give equal templates. To EC2 the volume under test of a launch's first topology
+is ``/dev/sdf``, that of the second ``/dev/sdg``, and so on, on each host that has one.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from volumetry.naming import TAG_APPLICATION, TAG_DEADLINE, TAG_HOST
 from volumetry.spec import Topology
 
-DEVICE = "/dev/sdf"
+DEVICES = [f"/dev/sd{letter}" for letter in "fghijklmno"]
 # AWS's own public parameters: always the newest image of the line; the id used is recorded with each result.
 IMAGES = {
     "ubuntu-24.04": "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id",
@@ -19,36 +21,55 @@ IMAGES = {
 Json = dict[str, Any]
 
 
-def host_names(topology: Topology) -> list[str]:
-    """host1, host2, ...: host1 runs the load of every stack that has one client."""
-    return [f"host{number}" for number in range(1, len(topology.host_azs) + 1)]
+def host_names(topologies: Mapping[str, Topology], members: Sequence[str]) -> dict[str, list[str]]:
+    """Topology -> its hosts, of topologies launched as one: all share host1, which makes the load; peers are their own.
+
+    Alone, a topology has host1, host2, ...
+    """
+    names, taken = {}, 1
+    for member in members:
+        peers = len(topologies[member].host_azs) - 1
+        names[member] = ["host1", *(f"host{number}" for number in range(taken + 1, taken + 1 + peers))]
+        taken += peers
+    return names
 
 
-def parameter_names(topology: Topology) -> list[str]:
+def host_azs(launched: Mapping[str, Topology]) -> list[str]:
+    """The AZ letter of each host of a launch, in the order host1, host2, ..."""
+    (first, *_), azs = launched.values(), [topology.host_azs for topology in launched.values()]
+    return [first.host_azs[0], *(az for each in azs for az in each[1:])]
+
+
+def parameter_names(launched: Mapping[str, Topology]) -> list[str]:
     """The template's parameters: what the deployment must fill in."""
-    subnets = [f"Subnet{az.upper()}" for az in sorted(set(topology.host_azs))]
+    subnets = [f"Subnet{az.upper()}" for az in sorted(set(host_azs(launched)))]
     return [*subnets, "SecurityGroup", "InstanceProfile", "SchedulerRole", "Deadline", "LifetimeMinutes"]
 
 
-def template(topology: Topology) -> Json:
-    """The CloudFormation template, as JSON data; equal topologies give equal templates."""
-    resources: Json = {"DeadMansSwitch": _dead_mans_switch(), "HostTemplate": _launch_template(topology)}
+def template(launched: Mapping[str, Topology]) -> Json:
+    """The CloudFormation template of the topologies launched as one, as JSON data; equal topologies give equal ones."""
+    topology = next(iter(launched.values()))
+    resources: Json = {"DeadMansSwitch": _dead_mans_switch()}
     outputs: Json = {}
-    for number, az in enumerate(topology.host_azs, start=1):
-        resources[f"Host{number}"] = _host(number, az)
+    azs = host_azs(launched)
+    for number, (az, volumes) in enumerate(zip(azs, _volumes(launched), strict=True), start=1):
+        name = _template_name(volumes, launched)
+        resources[name] = _launch_template(topology, volumes)
+        resources[f"Host{number}"] = _host(number, az, name)
         if topology.links > 1:
             resources |= _second_link(number, az)
     if topology.stack == "shared":
         resources |= _shared_volume(topology)
-    numbers = range(1, len(topology.host_azs) + 1)
+    numbers = range(1, len(azs) + 1)
     outputs["InstanceIds"] = _listing(numbers, "${Host%d}")
     outputs["Addresses"] = _listing(numbers, "${Host%d.PrivateIp}")
     if topology.links > 1:
         outputs["SecondAddresses"] = _listing(numbers, "${Host%dLink2.PrimaryPrivateIpAddress}")
+    stacks = ", ".join(each.stack for each in launched.values())
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
-        "Description": f"Volumetry topology: stack {topology.stack}, {len(topology.host_azs)} host(s)",
-        "Parameters": {name: _parameter(name) for name in parameter_names(topology)}
+        "Description": f"Volumetry topology: stack {stacks}, {len(azs)} host(s)",
+        "Parameters": {name: _parameter(name) for name in parameter_names(launched)}
         | {
             "Image": {
                 "Type": "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>",
@@ -59,6 +80,19 @@ def template(topology: Topology) -> Json:
         "Resources": resources,
         "Outputs": outputs,
     }
+
+
+def _volumes(launched: Mapping[str, Topology]) -> list[dict[str, Topology]]:
+    """The volumes of each host, host by host: device name -> the topology whose volume it is."""
+    names = host_names(launched, list(launched))
+    hosts = [f"host{number}" for number in range(1, len(host_azs(launched)) + 1)]
+    devices = list(zip(DEVICES, launched.items(), strict=False))
+    return [{device: each for device, (name, each) in devices if host in names[name]} for host in hosts]
+
+
+def _template_name(volumes: Mapping[str, Topology], launched: Mapping[str, Topology]) -> str:
+    """Hosts with the same volumes are launched alike; alone, all have."""
+    return "HostTemplate" if len(launched) == 1 else "HostTemplate" + "".join(device[-1].upper() for device in volumes)
 
 
 def _parameter(name: str) -> Json:
@@ -98,7 +132,8 @@ def _dead_mans_switch() -> Json:
     }
 
 
-def _launch_template(topology: Topology) -> Json:
+def _launch_template(topology: Topology, volumes: Mapping[str, Topology]) -> Json:
+    """``volumes``: device name -> the topology whose volume it is."""
     data: Json = {
         "ImageId": {"Ref": "Image"},
         "InstanceType": topology.instance_type,
@@ -110,8 +145,13 @@ def _launch_template(topology: Topology) -> Json:
     }
     if topology.stack != "shared":
         # Attached at launch, a volume goes with its instance; a later attachment would have to be detached first.
-        ebs = _volume_properties(topology) | {"DeleteOnTermination": True, "Encrypted": True}
-        data["BlockDeviceMappings"] = [{"DeviceName": DEVICE, "Ebs": ebs}]
+        data["BlockDeviceMappings"] = [
+            {
+                "DeviceName": device,
+                "Ebs": _volume_properties(each) | {"DeleteOnTermination": True, "Encrypted": True},
+            }
+            for device, each in volumes.items()
+        ]
     return {
         "Type": "AWS::EC2::LaunchTemplate",
         "DependsOn": "DeadMansSwitch",
@@ -132,13 +172,13 @@ def _volume_properties(topology: Topology) -> Json:
     return {name: value for name, value in asked.items() if value is not None}
 
 
-def _host(number: int, az: str) -> Json:
+def _host(number: int, az: str, launch_template: str) -> Json:
     return {
         "Type": "AWS::EC2::Instance",
         "Properties": {
             "LaunchTemplate": {
-                "LaunchTemplateId": {"Ref": "HostTemplate"},
-                "Version": {"Fn::GetAtt": "HostTemplate.LatestVersionNumber"},
+                "LaunchTemplateId": {"Ref": launch_template},
+                "Version": {"Fn::GetAtt": f"{launch_template}.LatestVersionNumber"},
             },
             "SubnetId": {"Ref": f"Subnet{az.upper()}"},
             "SecurityGroupIds": [{"Ref": "SecurityGroup"}],
@@ -195,7 +235,7 @@ def _shared_volume(topology: Topology) -> Json:
             "Properties": {
                 "InstanceId": {"Ref": f"Host{number}"},
                 "VolumeId": {"Ref": "SharedVolume"},
-                "Device": DEVICE,
+                "Device": DEVICES[0],
             },
         }
         for number in range(1, len(topology.host_azs) + 1)

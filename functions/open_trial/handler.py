@@ -42,7 +42,7 @@ def open_attempt(request: Event, environment: Deployment, store: Store) -> dict[
     hosts = [commands.Host(**host) for host in state["hosts"]]
     url = _write_order(keys.attempt(trial.id, attempt), trial, topology, load, hosts, store)
     tuning = planned.tunings[trial.tuning]
-    seconds = load.ramp_s + load.runtime_s
+    stages = commands.run(trial, topology, load, hosts, url)
 
     def to_machine(listed: list[commands.Command]) -> list[dict[str, Any]]:
         return [command.to_machine(environment.documents) for command in listed]
@@ -50,9 +50,9 @@ def open_attempt(request: Event, environment: Deployment, store: Store) -> dict[
     return {
         "attempt": attempt,
         "go": True,
-        "before": to_machine(commands.tune(topology, hosts, tuning, "apply")),
-        "run": to_machine([commands.run(trial, seconds, hosts, url)])[0],
-        "after": to_machine(commands.tune(topology, hosts, tuning, "undo")),
+        "before": to_machine(commands.tune(trial.topology, topology, hosts, tuning, "apply")),
+        "stages": [{"tracks": [{"commands": to_machine(track)} for track in stage]} for stage in stages],
+        "after": to_machine(commands.tune(trial.topology, topology, hosts, tuning, "undo")),
     }
 
 
@@ -76,15 +76,27 @@ def _write_order(
     """Write the order and the job file; gives the URL that reads the order."""
     lifetime_s = min(LONGEST_URL_S, trial.timeout_s + 3600)
     seconds = load.ramp_s + load.runtime_s
-    store.put(keys.job, job_file(load).encode(), "text/plain")
     lines = {
         "trial": trial.id,
         "attempt": str(keys.attempt),
+        "target": trial.topology,
+        "tool": load.tool,
+        "members": " ".join(topology.hosts),
         "clients": " ".join(topology.clients),
         "duration_s": f"{seconds:g}",
         "live_interval_s": str(max(1, round(seconds / LIVE_SAMPLES))),
-        "job": store.url_to_read(keys.job, lifetime_s),
+        "extent_bytes": str(topology.precondition_bytes),
+        "collect": "now" if load.failure is None else "later",
+        "alone": "yes" if load.alone else "no",
     }
+    lines |= {f"{load.tool}.{name}": value for name, value in load.options.items()}
+    if load.tool == "fio":
+        store.put(keys.job, job_file(load).encode(), "text/plain")
+        lines["job"] = store.url_to_read(keys.job, lifetime_s)
+    if load.failure is not None:
+        lines |= {f"failure.{name}": f"{value}" for name, value in load.failure.model_dump().items()}
+        lines["verify.put"] = store.url_to_create(keys.handed_over, lifetime_s)
+        lines["verify.get"] = store.url_to_read(keys.handed_over, lifetime_s)
     for host in hosts:
         lines[f"{host.name}.archive"] = store.url_to_create(keys.archive(host.name), lifetime_s)
         lines[f"{host.name}.manifest"] = store.url_to_create(keys.manifest(host.name), lifetime_s)

@@ -49,8 +49,8 @@ def make(request: Event, environment: Deployment, store: Store) -> dict[str, Any
     planned = plan.plan(campaign, where)
     keys = naming.Keys(request.execution)
     store.put(keys.campaign, spec.canonical(campaign).encode())
-    for name in planned.topologies:
-        store.put_json(keys.template(name), topologies.template(campaign.topologies[name]))
+    for launch, launched in _launches(campaign).items():
+        store.put_json(keys.template(launch), topologies.template(launched))
     for lane in planned.lanes:
         trials = [trial.model_dump(mode="json") for trial in planned.trials if trial.lane == lane]
         store.put_json(keys.lane(lane), trials)
@@ -59,6 +59,12 @@ def make(request: Event, environment: Deployment, store: Store) -> dict[str, Any
         "bucket": store.bucket,
         "poll_s": environment.poll_s,
         "lanes": [_lane(lane, planned, campaign, request.execution, environment) for lane in planned.lanes],
+    }
+
+
+def _launches(campaign: spec.Campaign) -> dict[str, dict[str, spec.Topology]]:
+    return {
+        launch: {name: campaign.topologies[name] for name in names} for launch, names in spec.groups(campaign).items()
     }
 
 
@@ -73,15 +79,17 @@ def _lane(
         "topologies": [
             {
                 "execution": execution,
-                "topology": name,
-                "stack": naming.stack_name(execution, name),
-                "template": keys.template(name),
-                "tags": _pairs(naming.tags(execution, name) | {naming.TAG_DEADLINE: _stamp(lifetime)}, "Key", "Value"),
-                "parameters": _pairs(
-                    _parameters(campaign.topologies[name], environment, lifetime), "ParameterKey", "ParameterValue"
+                "topology": launch,
+                "members": list(launched),
+                "stack": naming.stack_name(execution, launch),
+                "template": keys.template(launch),
+                "tags": _pairs(
+                    naming.tags(execution, launch) | {naming.TAG_DEADLINE: _stamp(lifetime)}, "Key", "Value"
                 ),
+                "parameters": _pairs(_parameters(launched, environment, lifetime), "ParameterKey", "ParameterValue"),
             }
-            for name in planned.lanes[lane]
+            for launch, launched in _launches(campaign).items()
+            if launch in planned.lanes[lane]
         ],
     }
 
@@ -95,7 +103,7 @@ def _stamp(lifetime: timedelta) -> str:
     return (datetime.now(UTC) + lifetime).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def _parameters(topology: spec.Topology, environment: Deployment, lifetime: timedelta) -> dict[str, str]:
+def _parameters(launched: dict[str, spec.Topology], environment: Deployment, lifetime: timedelta) -> dict[str, str]:
     known = {f"Subnet{az.upper()}": subnet for az, subnet in environment.subnets.items()} | {
         "SecurityGroup": environment.security_group,
         "InstanceProfile": environment.instance_profile,
@@ -103,7 +111,7 @@ def _parameters(topology: spec.Topology, environment: Deployment, lifetime: time
         "Deadline": _stamp(lifetime),
         "LifetimeMinutes": str(int(lifetime.total_seconds() // 60)),
     }
-    return {name: known[name] for name in topologies.parameter_names(topology)}
+    return {name: known[name] for name in topologies.parameter_names(launched)}
 
 
 def _where(campaign: spec.Campaign, environment: Deployment) -> plan.Environment:

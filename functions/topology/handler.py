@@ -13,7 +13,7 @@ from functions.store import Store
 from volumetry import commands, naming
 from volumetry.errors import LaunchFailed
 from volumetry.plan import Plan, PlannedTopology
-from volumetry.topologies import DEVICE
+from volumetry.topologies import DEVICES
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class Event(BaseModel):
-    """``launched`` asks for the commands that configure the hosts; ``reason`` says why a topology ``failed``."""
+    """``topology`` is a launch: a topology, or the name of several that share host1.
+
+    ``launched`` asks for the commands that configure the hosts; ``reason`` says why it ``failed``.
+    """
 
     action: Literal["launched", "ready", "failed"]
     execution: str
@@ -47,14 +50,21 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
 def launched(request: Event, environment: Deployment, store: Store) -> dict[str, Any]:
     """Write down the hosts of a created stack; gives their ids and the commands that configure them, in order."""
-    planned = Plan.model_validate_json(store.get(naming.Keys(request.execution).plan) or b"")
-    topology = planned.topologies[request.topology]
-    hosts = find_hosts(naming.stack_name(request.execution, request.topology), topology)
-    _note(request, store, {"status": "configuring", "hosts": [vars(host) for host in hosts]})
+    planned = _plan(request, store)
+    found = find_hosts(naming.stack_name(request.execution, request.topology), planned.members(request.topology))
+    together = list({host.name: host for hosts in found.values() for host in hosts}.values())
+    steps: list[commands.Command] = []
+    for name, hosts in found.items():
+        _note_one(request, name, store, {"status": "configuring", "hosts": [vars(host) for host in hosts]})
+        steps += commands.configure(name, planned.topologies[name], hosts, together, planned.tools(name))
     return {
-        "instance_ids": [host.instance_id for host in hosts],
-        "commands": [command.to_machine(environment.documents) for command in commands.configure(topology, hosts)],
+        "instance_ids": [host.instance_id for host in together],
+        "commands": [step.to_machine(environment.documents) for step in steps],
     }
+
+
+def _plan(request: Event, store: Store) -> Plan:
+    return Plan.model_validate_json(store.get(naming.Keys(request.execution).plan) or b"")
 
 
 def failed(request: Event, store: Store) -> dict[str, Any]:
@@ -66,10 +76,16 @@ def failed(request: Event, store: Store) -> dict[str, Any]:
 
 
 def _note(request: Event, store: Store, news: dict[str, Any]) -> dict[str, Any]:
-    key = naming.Keys(request.execution).topology(request.topology)
+    """The same news of every topology of the launch."""
+    notes = [_note_one(request, name, store, news) for name in _plan(request, store).members(request.topology)]
+    return notes[0]
+
+
+def _note_one(request: Event, name: str, store: Store, news: dict[str, Any]) -> dict[str, Any]:
+    key = naming.Keys(request.execution).topology(name)
     note = (store.get_json(key) or {}) | {"reason": ""} | news
     store.put_json(key, note)
-    logger.info("topology", extra=news)
+    logger.info(name, extra=news)
     return {"status": note["status"], "reason": note["reason"]}
 
 
@@ -83,20 +99,29 @@ def _ec2() -> "EC2Client":
     return boto3.client("ec2")
 
 
-def find_hosts(stack: str, topology: PlannedTopology) -> list[commands.Host]:
-    """The hosts of a created stack, in the order of their names; raises LaunchFailed when one is not there."""
+def find_hosts(stack: str, members: dict[str, PlannedTopology]) -> dict[str, list[commands.Host]]:
+    """Topology -> its hosts, of a created stack, in the order of their names; raises LaunchFailed when one is missing.
+
+    A host that several topologies share has the volume of each.
+    """
     described = _cloudformation().describe_stacks(StackName=stack)["Stacks"][0]
     outputs = {output["OutputKey"]: output["OutputValue"].split(",") for output in described["Outputs"]}
     ids = outputs["InstanceIds"]
     reservations = _ec2().describe_instances(InstanceIds=ids)["Reservations"]
     instances = {each["InstanceId"]: each for reservation in reservations for each in reservation["Instances"]}
-    volumes = _volumes(ids)
     zones = _zone_ids({instance["Placement"]["AvailabilityZone"] for instance in instances.values()})
     seconds: list[str | None] = [*outputs.get("SecondAddresses", [])] or [None] * len(ids)
-    return [
-        _host(name, az, instances[identifier], second, volumes, zones)
-        for (name, az), identifier, second in zip(topology.hosts.items(), ids, seconds, strict=True)
-    ]
+    found = {}
+    for name, topology in members.items():
+        device = DEVICES[topology.number]
+        volumes = _volumes(ids, device)
+        # host1 is the first that the stack names, and so on.
+        numbers = {host: int(host.removeprefix("host")) - 1 for host in topology.hosts}
+        found[name] = [
+            _host(host, az, instances[ids[numbers[host]]], seconds[numbers[host]], volumes, device, zones)
+            for host, az in topology.hosts.items()
+        ]
+    return found
 
 
 def _host(
@@ -105,11 +130,12 @@ def _host(
     instance: "InstanceTypeDef",
     second: str | None,
     volumes: dict[str, str],
+    device: str,
     zones: dict[str, str],
 ) -> commands.Host:
     identifier = instance["InstanceId"]
     if identifier not in volumes:
-        raise LaunchFailed(f"{name} ({identifier}) has no volume at {DEVICE}")
+        raise LaunchFailed(f"{name} ({identifier}) has no volume at {device}")
     return commands.Host(
         name=name,
         instance_id=identifier,
@@ -122,7 +148,7 @@ def _host(
     )
 
 
-def _volumes(instance_ids: list[str]) -> dict[str, str]:
+def _volumes(instance_ids: list[str], device: str) -> dict[str, str]:
     """Instance id -> id of the volume under test."""
     pages = (
         _ec2()
@@ -130,7 +156,7 @@ def _volumes(instance_ids: list[str]) -> dict[str, str]:
         .paginate(
             Filters=[
                 {"Name": "attachment.instance-id", "Values": instance_ids},
-                {"Name": "attachment.device", "Values": [DEVICE]},
+                {"Name": "attachment.device", "Values": [device]},
             ]
         )
     )
@@ -139,7 +165,7 @@ def _volumes(instance_ids: list[str]) -> dict[str, str]:
         for page in pages
         for volume in page["Volumes"]
         for attachment in volume["Attachments"]
-        if attachment["Device"] == DEVICE
+        if attachment["Device"] == device
     }
 
 

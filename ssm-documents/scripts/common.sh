@@ -45,16 +45,23 @@ refuse_foreign() {
   [ -z "$found" ] || fail "volume $2 holds a $found signature: it is not ours to write"
 }
 
+# use_target NAME: $target is the folder of what this host holds of a topology; hosts may serve several.
+use_target() {
+  target="$state/targets/$1"
+  mkdir -p "$target"
+}
+
 # write_target DEVICE: how fio reaches the volume under test.
 write_target() {
+  echo "$1" >"$target/device"
   if [ -S "$1" ]; then
-    printf 'ioengine=nbd\nuri=nbd+unix:///?socket=%s\n' "$1" >"$state/target"
+    printf 'ioengine=nbd\nuri=nbd+unix:///?socket=%s\n' "$1" >"$target/fio"
   else
-    printf 'ioengine=libaio\nfilename=%s\n' "$1" >"$state/target"
+    printf 'ioengine=libaio\nfilename=%s\n' "$1" >"$target/fio"
   fi
 }
 
 # write_stack DRIVER PARAMETERS-AS-JSON FIRST-SYNC-SKIPPED
 write_stack() {
-  printf 'stack_driver=%s\nstack_parameters=%s\nfirst_sync_skipped=%s\n' "$1" "$2" "$3" >"$state/stack"
+  printf 'stack_driver=%s\nstack_parameters=%s\nfirst_sync_skipped=%s\n' "$1" "$2" "$3" >"$target/stack"
 }

@@ -1,5 +1,6 @@
+use_target "$SSM_Target"
 [ "$(me)" = "$SSM_Client" ] || exit 0
-marker="$state/preconditioned.$SSM_Bytes"
+marker="$target/preconditioned.$SSM_Bytes"
 if [ -e "$marker" ]; then
   echo "already written: $SSM_Bytes bytes"
   exit 0
@@ -7,8 +8,8 @@ fi
 # 256 KiB is the largest I/O that EBS counts as one.
 {
   echo "[global]"
-  cat "$state/target"
+  cat "$target/fio"
   printf '[precondition]\nrw=write\nbs=256k\niodepth=16\ndirect=1\nsize=%s\n' "$SSM_Bytes"
-} >"$state/precondition.fio"
-fio --minimal --output=/dev/null "$state/precondition.fio" || fail "the first write over $SSM_Bytes bytes failed"
+} >"$target/precondition.fio"
+fio --minimal --output=/dev/null "$target/precondition.fio" || fail "the first write over $SSM_Bytes bytes failed"
 touch "$marker"

@@ -5,6 +5,7 @@ if [ -e "$work.status" ]; then
   exit "$(cat "$work.status")"
 fi
 name=$(me)
+use_target "${order[target]}"
 cd "$work"
 
 sample() {
@@ -21,8 +22,8 @@ note_facts() {
   echo "kernel=$(uname -r)"
   echo "processors=$(nproc)"
   echo "fio_version=$(fio --version)"
-  cat "$state/stack"
-  grep '^ioengine=' "$state/target"
+  cat "$target/stack"
+  grep '^ioengine=' "$target/fio"
   echo "host_kind=$(host_kind)"
   while read -r other address; do
     [ "$other" = "$name" ] || round_trip "$other" "$address"
@@ -67,10 +68,10 @@ watch_live() {
 run_fio() {
   fetch "${order[job]}" job.given "the fio job file"
   local engine
-  engine=$(sed -n 's/^ioengine=//p' "$state/target")
+  engine=$(sed -n 's/^ioengine=//p' "$target/fio")
   {
     echo "[global]"
-    cat "$state/target"
+    cat "$target/fio"
     # A volume behind a socket has one engine that reaches it; which one ran is in the facts.
     if [ "$engine" = nbd ]; then sed -e 1d -e '/^ioengine=/d' job.given; else sed 1d job.given; fi
   } >job.fio
@@ -95,8 +96,8 @@ else
 fi
 kill "$sampler" 2>/dev/null || true
 sample >>telemetry
-if [ -e "$state/check" ]; then
-  bash "$state/check" >>facts || true
+if [ -e "$target/check" ]; then
+  bash "$target/check" >>facts || true
 fi
 echo "$status" >"$work.status"
 [ "$status" -eq 0 ] || fail "fio ended with status $status: $(tail -n 1 fio.stderr)"

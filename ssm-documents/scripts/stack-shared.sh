@@ -1,3 +1,4 @@
+use_target "$SSM_Target"
 volume=$(value_of "$SSM_Volumes" "$(me)")
 device=$(device_of "$volume")
 refuse_foreign "$device" "$volume"
