@@ -11,7 +11,7 @@ from volumetry.ceilings import Ceiling, InstanceFacts, ceilings
 from volumetry.errors import CampaignRefused
 from volumetry.naming import TrialId
 from volumetry.order import blocks
-from volumetry.spec import Campaign, Drbd, Load, Topology, Tuning, cells, groups
+from volumetry.spec import Campaign, Drbd, Load, Topology, Tuning, cells, groups, needs_kernel
 from volumetry.topologies import host_names
 
 # The lane of all topologies whose hosts share hardware.
@@ -40,6 +40,13 @@ class Environment:
 
 AWS = Environment("aws", hosts_share_hardware=False, launch_s=300, trial_overhead_s=12)
 LOCAL = Environment("local", hosts_share_hardware=True, launch_s=8, trial_overhead_s=2)
+# Virtual machines, where a campaign needs kernels of its own: on an emulated CPU all but the load is slow.
+LOCAL_GUESTS = Environment("local", hosts_share_hardware=True, launch_s=45, trial_overhead_s=8)
+
+
+def local(campaign: Campaign) -> Environment:
+    """The local region, with the hosts that the campaign needs."""
+    return LOCAL_GUESTS if needs_kernel(campaign) else LOCAL
 
 
 class _Model(BaseModel):

@@ -117,7 +117,7 @@ def _parameters(launched: dict[str, spec.Topology], environment: Deployment, lif
 def _where(campaign: spec.Campaign, environment: Deployment) -> plan.Environment:
     if environment.hosts_share_hardware:
         # These hosts are not the instances that their type names: its limits do not bind them.
-        return plan.LOCAL
+        return plan.local(campaign)
     wanted = sorted({topology.instance_type for topology in campaign.topologies.values()})
     known = {name: facts for name in wanted if (facts := _instance(name)) is not None}
     return plan.Environment(**(vars(plan.AWS) | {"instances": known}))

@@ -23,16 +23,17 @@ from rich.table import Table
 from volumetry import service as services
 from volumetry.cli import local
 from volumetry.cli.progress import COLOURS, Display, Watch
-from volumetry.errors import BadRequest, RegionUnavailable, nearest
+from volumetry.errors import BadRequest, CampaignRefused, RegionUnavailable, nearest
 from volumetry.evidence import parse_facts
 from volumetry.naming import Keys, TrialId
-from volumetry.plan import AWS, LOCAL, Plan
+from volumetry.plan import AWS, Plan
+from volumetry.plan import local as local_environment
 from volumetry.plan import plan as make_plan
 from volumetry.report.model import Report
 from volumetry.report.terminal import ladders
 from volumetry.results import Results, State
 from volumetry.service import STOPPED, Service
-from volumetry.spec import canonical, read_campaign
+from volumetry.spec import Campaign, canonical, needs_kernel, read_campaign
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -44,6 +45,14 @@ app = typer.Typer(
 
 LOOK_EVERY_S = 1.0
 FAILED = ("failed", "indeterminate")
+
+
+class Hosts(StrEnum):
+    """What hosts of the local region are: auto takes guests where a kernel of their own is needed."""
+
+    auto = "auto"
+    process = "process"
+    guest = "guest"
 
 
 class On(StrEnum):
@@ -88,7 +97,8 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Show the trials of a campaign, their order and how long they should take; create nothing."""
-    planned = make_plan(read_campaign(file), LOCAL if on is On.local else AWS)
+    campaign = read_campaign(file)
+    planned = make_plan(campaign, local_environment(campaign) if on is On.local else AWS)
     if as_json:
         sys.stdout.write(planned.to_json())
         return
@@ -110,10 +120,12 @@ def plan(
 def run(
     file: Annotated[Path, typer.Argument(help="a campaign, in YAML or JSON")],
     on: OnOption = On.local,
+    hosts: Annotated[Hosts, typer.Option("--hosts", help="local region: virtual machines, or processes")] = Hosts.auto,
     as_json: JsonOption = False,
 ) -> None:
     """Run a campaign from launch to report, and tear everything down. Ctrl-C tears down too."""
     campaign = read_campaign(file)
+    kind = _kind(hosts, campaign)
     began = time.monotonic()
     execution = f"{campaign.campaign}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     console = _console(errors=as_json)
@@ -123,7 +135,7 @@ def run(
         state, left = _follow(found, execution, canonical(campaign), console)
         outcome, figures = _outcome(found, execution, state, left, None), _figures(found, execution)
     else:
-        with local.region(say, deploy=True) as here:
+        with local.region(say, deploy=True, hosts=kind) as here:
             state, left = _follow(here.service, execution, canonical(campaign), console)
             outcome = _outcome(here.service, execution, state, left, here.results)
             figures = _figures(here.service, execution)
@@ -133,6 +145,16 @@ def run(
     else:
         _conclude(console, outcome, figures)
     raise typer.Exit(_exit_code(outcome))
+
+
+def _kind(asked: Hosts, campaign: Campaign) -> str:
+    """The kind of hosts on the local region; raises CampaignRefused where processes cannot carry the campaign."""
+    needs = needs_kernel(campaign)
+    if asked is Hosts.process and needs:
+        raise CampaignRefused([f"{field}: needs hosts with a kernel of their own: --hosts guest" for field in needs])
+    if asked is Hosts.auto:
+        return "guest" if needs else "process"
+    return asked.value
 
 
 def _follow(found: Service, execution: str, campaign: str, console: Console) -> tuple[State, list[str]]:

@@ -56,8 +56,11 @@ class LocalService:
 
 
 @contextlib.contextmanager
-def region(say: Say, *, deploy: bool) -> Iterator[LocalService]:
-    """The local region: the one that another command of this user runs, else one of our own for as long as needed."""
+def region(say: Say, *, deploy: bool, hosts: str = "process") -> Iterator[LocalService]:
+    """The local region: the one that another command of this user runs, else one of our own for as long as needed.
+
+    ``hosts`` is the kind that instances are made of: process or guest.
+    """
     running = _running()
     if running is not None:
         if deploy:
@@ -67,8 +70,11 @@ def region(say: Say, *, deploy: bool) -> Iterator[LocalService]:
     if not deploy and not _outputs_file().exists():
         raise RegionUnavailable(NOTHING_YET)
     assembly = _synthesise(say) if deploy else None
+    if hosts == "guest":
+        say("looking for the guests' image; the first time, and after changes, it is built in a minute or two")
+        _build_image()
     say("starting the local region")
-    with _serve() as ready:
+    with _serve(hosts) as ready:
         if assembly is not None:
             say("deploying the stacks")
             _deploy(assembly, ready)
@@ -119,9 +125,9 @@ def _answers(endpoint: str) -> bool:
 
 
 @contextlib.contextmanager
-def _serve() -> Iterator[dict[str, Any]]:
+def _serve(hosts: str) -> Iterator[dict[str, Any]]:
     home().mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "local_region", "serve", "--state", str(home())]
+    command = [sys.executable, "-m", "local_region", "serve", "--state", str(home()), "--hosts", hosts]
     # Its standard input is a pipe that ends with us, whatever becomes of us. A session of its own keeps a Ctrl-C ours.
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -140,6 +146,13 @@ def _serve() -> Iterator[dict[str, Any]]:
             _ready_file().unlink(missing_ok=True)
             process.terminate()
             process.wait()
+
+
+def _build_image() -> None:
+    command = [sys.executable, "-m", "local_region", "image"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RegionUnavailable(f"there is no image for guests: {done.stderr.strip()}")
 
 
 def _session(ready: dict[str, Any]) -> boto3.Session:
