@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from volumetry.errors import CampaignRefused
-from volumetry.spec import canonical, cells, check_campaign, read_campaign
+from volumetry.reading import check_campaign, read_campaign
+from volumetry.spec import canonical, cells
 
 CAMPAIGNS = Path(__file__).parent.parent / "campaigns"
 DEMO = yaml.safe_load((CAMPAIGNS / "demo.yaml").read_text())

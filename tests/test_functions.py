@@ -36,7 +36,7 @@ from local_region import athena as local_athena
 from volumetry import athena, naming, topologies
 from volumetry.errors import CampaignRefused, LaunchFailed
 from volumetry.plan import Plan, job_file
-from volumetry.spec import check_campaign
+from volumetry.reading import check_campaign
 from volumetry.tables import TABLES
 
 COLLECT = Path(__file__).parent.parent / "ssm-documents" / "scripts" / "collect.sh"
@@ -274,7 +274,7 @@ def test_the_deadline_leaves_the_plan_twice_its_time(results: Store) -> None:
 # topology
 
 
-def launch(count: int, device: str = topologies.DEVICE, execution: str = "nobody") -> list[str]:
+def launch(count: int, device: str = topologies.DEVICES[0], execution: str = "nobody") -> list[str]:
     ec2 = client("ec2")
     made = ec2.run_instances(
         ImageId="ami-12c6146b",

@@ -15,7 +15,8 @@ from volumetry.ebs import MIB
 from volumetry.naming import AttemptKeys, TrialId, stack_name
 from volumetry.order import blocks
 from volumetry.plan import AWS, LOCAL, SHARED_LANE, job_file, plan
-from volumetry.spec import Campaign, Topology, cells, check_campaign, read_campaign
+from volumetry.reading import check_campaign, read_campaign
+from volumetry.spec import Campaign, Topology, cells
 from volumetry.topologies import template
 
 CAMPAIGNS = sorted((Path(__file__).parent.parent / "campaigns").glob("*.yaml"))

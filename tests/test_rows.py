@@ -13,8 +13,8 @@ from test_evidence import CLIENT, PEER
 from volumetry.commands import Host
 from volumetry.evidence import HostEvidence, Window, read_host
 from volumetry.plan import LOCAL, plan
+from volumetry.reading import check_campaign
 from volumetry.rows import Attempt, Committed, from_evidence, without_evidence
-from volumetry.spec import check_campaign
 from volumetry.statistics import percentile
 from volumetry.tables import TABLES
 from volumetry.verdicts import Verdict

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from functions.environment import Deployment, deployment
 from functions.logging import logger
 from functions.store import Store
-from volumetry import naming, plan, spec, topologies
+from volumetry import naming, plan, reading, spec, topologies
 from volumetry.ceilings import InstanceFacts
 from volumetry.errors import CampaignRefused
 
@@ -44,7 +44,7 @@ def make(request: Event, environment: Deployment, store: Store) -> dict[str, Any
     if not naming.is_execution(request.execution):
         allowed = "at most 64 letters, digits and hyphens"
         raise CampaignRefused([f"execution name: {request.execution!r} is not allowed; allowed: {allowed}"])
-    campaign = spec.check_campaign(request.campaign)
+    campaign = reading.check_campaign(request.campaign)
     where = _where(campaign, environment)
     planned = plan.plan(campaign, where)
     keys = naming.Keys(request.execution)

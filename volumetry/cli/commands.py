@@ -29,11 +29,12 @@ from volumetry.naming import Keys, TrialId
 from volumetry.plan import AWS, Plan
 from volumetry.plan import local as local_environment
 from volumetry.plan import plan as make_plan
+from volumetry.reading import read_campaign
 from volumetry.report.model import Report
 from volumetry.report.terminal import ladders
 from volumetry.results import Results, State
 from volumetry.service import STOPPED, Service
-from volumetry.spec import Campaign, canonical, needs_kernel, read_campaign
+from volumetry.spec import Campaign, canonical, needs_kernel
 
 app = typer.Typer(
     no_args_is_help=True,
