@@ -11,7 +11,7 @@ from volumetry.ceilings import Ceiling, InstanceFacts, ceilings
 from volumetry.errors import CampaignRefused
 from volumetry.naming import TrialId
 from volumetry.order import blocks
-from volumetry.spec import Campaign, Drbd, Load, Topology, Tuning, cells, groups, needs_kernel
+from volumetry.spec import Campaign, Drbd, Load, Published, Topology, Tuning, cells, groups, needs_kernel
 from volumetry.topologies import host_names
 
 # The lane of all topologies whose hosts share hardware.
@@ -126,6 +126,7 @@ class Plan(_Model):
     topologies: dict[str, PlannedTopology]
     tunings: dict[str, Tuning]
     workloads: dict[str, PlannedLoad]
+    published: Published | None
     trials: list[PlannedTrial]
     expected_s: float
     lane_expected_s: dict[str, float]
@@ -179,6 +180,7 @@ def plan(campaign: Campaign, environment: Environment) -> Plan:
         topologies=topologies,
         tunings=dict(campaign.tunings),
         workloads={load.name: _load(load) for _, _, load, _ in matrix},
+        published=campaign.published,
         trials=trials,
         expected_s=max(spans.values()),
         lane_expected_s=spans,

@@ -223,6 +223,23 @@ class Selector(_Model):
     repetitions: int | None = Field(None, ge=1, le=1000)
 
 
+class PublishedRatio(_Model):
+    """What a study published of one topology against another, under one workload."""
+
+    workload: Name
+    topology: Name
+    base: Name
+    percent: float = Field(gt=0, description="of the base's rate")
+
+
+class Published(_Model):
+    """A study's own figures, shown beside what was measured and never mixed with it."""
+
+    source: str = Field(max_length=300, description="which study")
+    differs: str = Field("", max_length=1000, description="what was different there")
+    ratios: list[PublishedRatio] = Field(min_length=1, max_length=100)
+
+
 class Campaign(_Model):
     """What a user asks for: topologies x tunings x workloads x repetitions."""
 
@@ -234,6 +251,7 @@ class Campaign(_Model):
     topologies: dict[Name, Topology] = Field(min_length=1, max_length=40)
     tunings: dict[Name, Tuning] = Field(default_factory=lambda: {"stock": Tuning()}, min_length=1)
     workloads: dict[Name, Workload] = Field(min_length=1)
+    published: Published | None = Field(None, description="a study's own figures, to show beside those measured")
     matrix: list[Selector] | None = Field(None, min_length=1, description="parts of the matrix; default: all of it")
 
 

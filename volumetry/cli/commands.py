@@ -110,7 +110,7 @@ def plan(
         table.add_row(str(trial.sequence), str(trial.block), trial.lane, trial.topology, trial.tuning,
                       trial.workload, f"{trial.expected_s:.1f}", ceiling)  # fmt: skip
     console.print(table)
-    hosts = sum(len(topology.hosts) for topology in planned.topologies.values())
+    hosts = len({(topology.launch, host) for topology in planned.topologies.values() for host in topology.hosts})
     console.print(
         f"\n{len(planned.trials)} trials on {len(planned.topologies)} topologies ({hosts} hosts), seed {planned.seed}; "
         f"about {planned.expected_s / 60:.1f} minutes. Nothing has been created."
