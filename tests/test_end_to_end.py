@@ -1,20 +1,16 @@
 """The main job as a user runs it: real fio on real hosts, a host killed on the way, and a campaign that is stopped."""
 
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
-import yaml
+from end_to_end_support import Run, call, processes_of, start, wait_for_load
 
 pytestmark = pytest.mark.hosts
 
@@ -41,43 +37,6 @@ CAMPAIGN = {
 KILLED = "shared.stock.randwrite.r1"
 
 
-VOLUMETRY = [sys.executable, "-m", "volumetry"]
-
-
-def start(home: Path, campaign: dict[str, Any]) -> subprocess.Popen[str]:
-    home.mkdir(exist_ok=True)
-    file = home / "campaign.yaml"
-    file.write_text(yaml.safe_dump(campaign, sort_keys=False))
-    return subprocess.Popen(
-        [*VOLUMETRY, "run", str(file), "--json"],
-        env=os.environ | {"VOLUMETRY_HOME": str(home)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def call(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"VOLUMETRY_HOME": str(home), "COLUMNS": "200"}
-    return subprocess.run([*VOLUMETRY, *arguments], env=environment, capture_output=True, text=True, check=False)
-
-
-def note_of(home: Path, trial: str) -> dict[str, Any]:
-    for path in home.glob(f"s3/*/volumetry-results-*/executions/*/trials/{trial}/1.json"):
-        return json.loads(path.read_text())
-    return {}
-
-
-def wait_for_load(process: subprocess.Popen[str], home: Path, trial: str) -> None:
-    """Until the trial's host uploads what fio says of itself: its load runs."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        if any(home.glob(f"s3/*/volumetry-results-*/live/*/{trial}/1/*")):
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{trial} did not begin: {note_of(home, trial)}")
-
-
 def kill_hosts(home: Path, topology: str) -> str:
     """Kill -9 every process of the topology's first host; gives the instance's id."""
     (path,) = home.glob(f"s3/*/volumetry-results-*/executions/*/topologies/{topology}.json")
@@ -87,25 +46,12 @@ def kill_hosts(home: Path, topology: str) -> str:
 
 
 @dataclass
-class Run:
-    home: Path
-    outcome: dict[str, Any]
-    exit_code: int
+class Killed(Run):
     lost: str
-
-    def rows(self, sql: str) -> list[dict[str, Any]]:
-        done = call(self.home, "query", sql, "--json")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-
-def processes_of(home: Path) -> list[str]:
-    found = subprocess.run(["pgrep", "-af", str(home)], capture_output=True, text=True, check=False).stdout
-    return [line for line in found.splitlines() if "pytest" not in line]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
     home = tmp_path_factory.mktemp("home") / "region"
     process = start(home, CAMPAIGN)
     try:
@@ -115,10 +61,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     finally:
         process.kill()
     assert out, errors
-    yield Run(home, json.loads(out), process.returncode, lost)
+    yield Killed(home, json.loads(out), process.returncode, lost)
 
 
-def test_a_killed_host_costs_its_trial_alone(run: Run) -> None:
+def test_a_killed_host_costs_its_trial_alone(run: Killed) -> None:
     assert run.exit_code == 3
     assert run.outcome["status"] == "SUCCEEDED"
     assert sum(run.outcome["trials"].values()) == 6
@@ -128,27 +74,27 @@ def test_a_killed_host_costs_its_trial_alone(run: Run) -> None:
     assert run.lost in failed["reason"]
 
 
-def test_nothing_is_left_behind(run: Run) -> None:
+def test_nothing_is_left_behind(run: Killed) -> None:
     assert run.outcome["left_behind"] == []
     assert processes_of(run.home) == []
     assert not list((run.home / "hosts").glob("*"))
 
 
-def test_each_step_away_costs(run: Run) -> None:
+def test_each_step_away_costs(run: Killed) -> None:
     found = run.rows("SELECT topology, iops FROM trials WHERE tuning = 'stock' AND direction = 'write'")
     iops = {row["topology"]: row["iops"] for row in found}
     assert iops["single"] > 1.1 * iops["mirror"]
     assert iops["mirror"] > 1.2 * iops["far"]
 
 
-def test_a_tuning_was_in_force_and_was_undone(run: Run) -> None:
+def test_a_tuning_was_in_force_and_was_undone(run: Killed) -> None:
     (tuned,) = run.rows("SELECT tuning_values, verdict FROM trials WHERE tuning = 'small-frames'")
     assert json.loads(tuned["tuning_values"])["mtu"] == 1500
     # The document reads back what it sets and what it undoes; either one failing fails the trial.
     assert tuned["verdict"] in ("valid", "unsteady")
 
 
-def test_tables_lie_where_the_outcome_says(run: Run) -> None:
+def test_tables_lie_where_the_outcome_says(run: Killed) -> None:
     for table in ("trials", "intervals", "histograms", "hosts"):
         pattern = f"{run.outcome['data']}/{table}/dt=*/*.parquet"
         assert duckdb.execute("SELECT count(*) FROM read_parquet(?)", [pattern]).fetchone() > (0,)
@@ -157,14 +103,14 @@ def test_tables_lie_where_the_outcome_says(run: Run) -> None:
     assert 0 < run.outcome["seconds"]["trials"] < run.outcome["seconds"]["wall"]
 
 
-def test_a_wrong_column_is_one_line(run: Run) -> None:
+def test_a_wrong_column_is_one_line(run: Killed) -> None:
     done = call(run.home, "query", "SELECT topology, approx FROM trials")
     assert done.returncode == 2
     assert done.stdout == ""
     assert re.fullmatch(r"error: .*Column 'approx' cannot be resolved.*\n", done.stderr)
 
 
-def test_results_are_shown_later(run: Run) -> None:
+def test_results_are_shown_later(run: Killed) -> None:
     name = run.outcome["execution"]
     assert name in call(run.home, "list").stdout
     shown = call(run.home, "show", "last").stdout
