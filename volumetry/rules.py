@@ -46,12 +46,21 @@ def rules(campaign: Campaign) -> Iterator[str]:
         yield from _reference(f"ladder.{position}", topology_name, campaign.topologies)
     if campaign.ladder and len(set(campaign.ladder)) != len(campaign.ladder):
         yield "ladder: names a topology twice; allowed: each topology once"
+    yield from _published_rules(campaign)
     broken = list(_matrix_references(campaign))
     for name, workload in campaign.workloads.items():
         broken += _workload_rules(campaign, name, workload)
     yield from broken
     if not broken:
         yield from _matrix_rules(campaign)
+
+
+def _published_rules(campaign: Campaign) -> Iterator[str]:
+    for position, ratio in enumerate(campaign.published.ratios if campaign.published else []):
+        field = f"published.ratios.{position}"
+        yield from _reference(f"{field}.workload", ratio.workload, campaign.workloads)
+        yield from _reference(f"{field}.topology", ratio.topology, campaign.topologies)
+        yield from _reference(f"{field}.base", ratio.base, campaign.topologies)
 
 
 def _matrix_references(campaign: Campaign) -> Iterator[str]:
