@@ -1,7 +1,8 @@
 """The network between hosts: one process that forwards IP packets after the delay that distance gives.
 
-Every interface of a host is a TUN device inside the host's own network namespace; only its descriptor lives
-here. TCP and ping therefore see the real round trip, and nothing of it outlives the processes.
+Every interface of a host is a TUN device inside the host's own network namespace, or the network card of a virtual
+machine; only its descriptor lives here. TCP and ping therefore see the real round trip, and nothing of it outlives
+the processes.
 """
 
 from __future__ import annotations
@@ -25,20 +26,61 @@ _BATCH = 16
 _LARGEST_PACKET = 65_535
 _DESTINATION = slice(16, 20)
 
+# Ethernet, of virtual machines' cards. Like EC2's network it is routed: whatever address a card asks for, it is told
+# the router's.
+_ROUTER = bytes.fromhex("020000000001")
+_ETHERNET_BYTES = 14
+_TYPE = slice(12, 14)
+_IPV4, _ARP = b"\x08\x00", b"\x08\x06"
+_ARP_REPLY = bytes.fromhex("0001080006040002")
+_ARP_SENDER, _ARP_TARGET = slice(22, 32), slice(38, 42)
+
 
 @dataclass
 class Port:
-    """One interface, as the fabric sees it."""
+    """One interface, as the fabric sees it: a descriptor of IP packets."""
 
     address: bytes
     zone: str
-    tun: int
+    descriptor: int
     seconds_per_byte: float = 0.0
     free_at: float = 0.0
     up: bool = True
 
+    def read(self) -> bytes | None:
+        """A packet, or None where what came is none. OSError other than BlockingIOError: the host is gone."""
+        return os.read(self.descriptor, _LARGEST_PACKET)
 
-Due = tuple[float, int, int, bytes]
+    def write(self, packet: bytes) -> None:
+        # The receiving interface is down, or its host is gone: the packet is lost, as on a wire.
+        with suppress(OSError):
+            os.write(self.descriptor, packet)
+
+
+@dataclass
+class EthernetPort(Port):
+    """The card of a virtual machine: a datagram socket of Ethernet frames."""
+
+    card: bytes = b""
+
+    def read(self) -> bytes | None:
+        frame = os.read(self.descriptor, _ETHERNET_BYTES + _LARGEST_PACKET)
+        if frame[_TYPE] == _IPV4:
+            return frame[_ETHERNET_BYTES:]
+        if frame[_TYPE] == _ARP and frame[_ARP_TARGET] != self.address:
+            reply = _ARP_REPLY + _ROUTER + frame[_ARP_TARGET] + frame[_ARP_SENDER]
+            self._send(_ARP, reply)
+        return None
+
+    def write(self, packet: bytes) -> None:
+        self._send(_IPV4, packet)
+
+    def _send(self, kind: bytes, data: bytes) -> None:
+        with suppress(OSError):
+            os.writev(self.descriptor, (self.card + _ROUTER + kind, data))
+
+
+Due = tuple[float, int, Port, bytes]
 
 
 class Forwarder:
@@ -49,26 +91,26 @@ class Forwarder:
         self.ports: dict[bytes, Port] = {}
         self.by_descriptor: dict[int, Port] = {}
         self._cut: set[frozenset[bytes]] = set()
-        self._routes: dict[tuple[bytes, bytes], tuple[int, float] | None] = {}
+        self._routes: dict[tuple[bytes, bytes], tuple[Port, float] | None] = {}
         self._due: list[Due] = []
         self._sequence = 0
 
     def add(self, port: Port) -> None:
         if port.address in self.ports:
-            os.close(port.tun)
+            os.close(port.descriptor)
             raise ValueError(f"address {'.'.join(map(str, port.address))} is already in use")
         self.ports[port.address] = port
-        self.by_descriptor[port.tun] = port
+        self.by_descriptor[port.descriptor] = port
         self._routes.clear()
 
     def remove(self, address: bytes) -> None:
         port = self.ports.pop(address, None)
         if port is None:
             return
-        del self.by_descriptor[port.tun]
+        del self.by_descriptor[port.descriptor]
         # A late packet must not reach whoever gets this descriptor number next.
-        self._due = sorted(packet for packet in self._due if packet[2] != port.tun)
-        os.close(port.tun)
+        self._due = sorted(packet for packet in self._due if packet[2] is not port)
+        os.close(port.descriptor)
         self._routes.clear()
 
     def set_link(self, address: bytes, up: bool) -> None:
@@ -88,17 +130,18 @@ class Forwarder:
     def deliver_due(self) -> None:
         due = self._due
         while due and due[0][0] <= monotonic():
-            _, _, tun, packet = heappop(due)
-            _write(tun, packet)
+            _, _, port, packet = heappop(due)
+            port.write(packet)
 
     def take(self, source: Port) -> None:
         """Take what an interface has sent. OSError other than BlockingIOError: its host is gone."""
         for _ in range(_BATCH):
             try:
-                packet = os.read(source.tun, _LARGEST_PACKET)
+                packet = source.read()
             except BlockingIOError:
                 return
-            self._forward(source, packet)
+            if packet:
+                self._forward(source, packet)
 
     def _forward(self, source: Port, packet: bytes) -> None:
         key = (source.address, packet[_DESTINATION])
@@ -108,9 +151,9 @@ class Forwarder:
             route = self._routes[key] = self._route(source, key[1])
         if route is None:
             return
-        tun, delay_s = route
+        port, delay_s = route
         if not delay_s and not source.seconds_per_byte:
-            _write(tun, packet)
+            port.write(packet)
             return
         now = monotonic()
         if source.seconds_per_byte:
@@ -119,23 +162,15 @@ class Forwarder:
             source.free_at = max(now, source.free_at) + len(packet) * source.seconds_per_byte
             now = source.free_at
         self._sequence += 1
-        heappush(self._due, (now + delay_s, self._sequence, tun, packet))
+        heappush(self._due, (now + delay_s, self._sequence, port, packet))
 
-    def _route(self, source: Port, destination: bytes) -> tuple[int, float] | None:
+    def _route(self, source: Port, destination: bytes) -> tuple[Port, float] | None:
         port = self.ports.get(destination)
         if port is None or not (source.up and port.up) or frozenset((source.address, destination)) in self._cut:
             return None
         same = source.zone == port.zone
         round_trip_s = self.distances.same_az_round_trip_s if same else self.distances.cross_az_round_trip_s
-        return port.tun, round_trip_s / 2
-
-
-def _write(tun: int, packet: bytes) -> None:
-    try:
-        os.write(tun, packet)
-    except OSError:
-        # The receiving interface is down, or its host is gone: the packet is lost, as on a wire.
-        return
+        return port, round_trip_s / 2
 
 
 def _handle(forwarder: Forwarder, message: Message, descriptors: list[int]) -> Message:
@@ -146,7 +181,9 @@ def _handle(forwarder: Forwarder, message: Message, descriptors: list[int]) -> M
         case "add":
             rate = message["rate_bits_per_s"]
             per_byte = 8 / rate if rate else 0.0
-            forwarder.add(Port(inet_aton(message["address"]), message["zone"], descriptors[0], per_byte))
+            port = (inet_aton(message["address"]), message["zone"], descriptors[0], per_byte)
+            card = bytes.fromhex(message["card"])
+            forwarder.add(EthernetPort(*port, card=card) if card else Port(*port))
         case "remove":
             forwarder.remove(inet_aton(message["address"]))
         case "link":
@@ -184,16 +221,20 @@ class Fabric:
     def __init__(self, spawner: Spawner, label: str, distances: Distances) -> None:
         self.worker = Worker(spawner, __name__, label, asdict(distances))
 
-    def connect(self, interface: Interface, zone: str, tun: int) -> None:
-        """Put a host's interface on the network. ValueError: its address is in use."""
+    def connect(self, interface: Interface, zone: str, descriptor: int, card: bytes = b"") -> None:
+        """Put a host's interface on the network; `card` is its Ethernet address, if it has one.
+
+        ValueError: its address is in use.
+        """
         self.worker.ask(
             {
                 "do": "add",
                 "address": interface.address,
                 "zone": zone,
                 "rate_bits_per_s": interface.rate_bits_per_s,
+                "card": card.hex(),
             },
-            [tun],
+            [descriptor],
         )
 
     def disconnect(self, address: str) -> None:
@@ -203,6 +244,12 @@ class Fabric:
     def set_link(self, address: str, *, up: bool) -> None:
         """Pull or replug one interface's cable. ValueError: no such interface."""
         self.worker.ask({"do": "link", "address": address, "up": up})
+
+    def cut_off(self, interfaces: Iterable[Interface]) -> None:
+        """Pull every cable of a host that loses its power: it resets no connection of its peers."""
+        for interface in interfaces:
+            with suppress(ValueError, ConnectionError):
+                self.set_link(interface.address, up=False)
 
     def set_partition(self, one: Iterable[str], other: Iterable[str], *, cut: bool) -> None:
         """Drop, or carry again, what addresses of the two groups send to each other."""

@@ -10,25 +10,23 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from local_region.hosts.accounting import Accounting
-from local_region.hosts.base import Completed, Distances, HostSpec, Interface, Reason, VolumeSpec, device_path
+from local_region.hosts.base import Completed, Distances, HostSpec, Interface, Reason, device_path
+from local_region.hosts.driver import Driver
 from local_region.hosts.fabric import Fabric
 from local_region.hosts.relay import Relay
 from local_region.hosts.sandbox import Sandbox, require
 from local_region.hosts.volumes import Volumes
-from local_region.hosts.worker import Message, Spawner, receive
+from local_region.hosts.worker import Message, receive
 
 # How soon a cancelled script is noticed.
 _CANCEL_POLL_S = 0.05
-# Outlives the region and removes its folder, to which dying hosts may still be writing for a moment.
-_JANITOR = 'read -r _; for _ in 1 2 3 4 5 6 7 8 9; do rm -rf -- "$1" && exit; sleep 0.5; done'
 
 
 class ProcessHost:
@@ -111,10 +109,7 @@ class ProcessHost:
         self._stopped.set()
         if self._released.is_set():
             return
-        # First the network: a machine without power resets no connection of its peers.
-        for interface in self.interfaces:
-            with suppress(ValueError, ConnectionError):
-                self._fabric.set_link(interface.address, up=False)
+        self._fabric.cut_off(self.interfaces)
         self._sandbox.kill()
         self._released.wait()
 
@@ -145,11 +140,8 @@ def _text(descriptor: int) -> bytes:
     return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
 
 
-class ProcessHosts:
-    """The driver. `folder` is made, holds the hosts' /var/tmp, and is removed at the end, however it comes.
-
-    `volumes` is where volumes keep what was written to them: a tmpfs is steadier than a disk.
-    """
+class ProcessHosts(Driver[ProcessHost]):
+    """The driver. `folder` holds the hosts' /var/tmp."""
 
     kind = "process"
 
@@ -163,37 +155,16 @@ class ProcessHosts:
     ) -> None:
         require()
         distances = distances or Distances()
-        self._folder = folder.resolve()
-        self._folder.mkdir(parents=True)
+        super().__init__(folder, distances, distances, volumes)
         self._endpoint_port = endpoint_port
-        self._closed = False
-        self._label = f"hosts-of={self._folder}"
-        self._hosts: dict[str, ProcessHost] = {}
-        self._spawner = Spawner()
-        self._janitor, self._janitor_waits = self._start_janitor()
-        self._fabric = Fabric(self._spawner, self._label, distances)
-        self._volumes = Volumes(self._spawner, self._label, volumes, distances.ebs_round_trip_s)
         self._relay = Relay(endpoint_port)
+        self._resources.callback(self._relay.close)
         self._accounting = Accounting()
-
-    def _start_janitor(self) -> tuple[subprocess.Popen[bytes], int]:
-        """The process, and the descriptor on whose closing it removes the folder."""
-        wait_for, waits = os.pipe()
-        argv = ["sh", "-c", _JANITOR, self._label, str(self._folder)]
-        process = self._spawner.start(argv, stdin=wait_for)
-        os.close(wait_for)
-        return process, waits
-
-    def create_volume(self, spec: VolumeSpec) -> None:
-        self._volumes.create(spec)
-
-    def delete_volume(self, volume_id: str) -> None:
-        self._volumes.delete(volume_id)
+        self._resources.callback(self._accounting.close)
 
     def launch(self, spec: HostSpec, *, on_death: Callable[[str], None]) -> ProcessHost:
         with ExitStack() as resources:
-            name = spec.instance_id
-            var_tmp = self._folder / name
+            var_tmp = self._folder / spec.instance_id
             var_tmp.mkdir()
             resources.callback(shutil.rmtree, var_tmp, ignore_errors=True)
             sandbox = Sandbox(self._spawner, self._label, spec, var_tmp, self._endpoint_port)
@@ -205,10 +176,7 @@ class ProcessHosts:
                 sandbox.wait()
                 raise
             host = ProcessHost(spec, sandbox, self._fabric, self._volumes, resources.pop_all())
-            self._hosts[name] = host
-        watch = threading.Thread(target=self._watch, args=(host, on_death), name=name, daemon=True)
-        watch.start()
-        return host
+        return self._began(host, on_death)
 
     def _connect(self, spec: HostSpec, sandbox: Sandbox, resources: ExitStack) -> None:
         """Take up what process 1 has handed out; `resources` gives it back. ValueError: address in use."""
@@ -222,55 +190,3 @@ class ProcessHosts:
             keep(self._relay.shut, name)
             self._accounting.add(name, sandbox.bwrap.pid, os.dup(stat))
             keep(self._accounting.remove, name)
-
-    def _watch(self, host: ProcessHost, on_death: Callable[[str], None]) -> None:
-        asked_for = host.ended()
-        self._hosts.pop(host.instance_id, None)
-        if not asked_for:
-            on_death(host.instance_id)
-
-    def set_link(self, instance_id: str, interface: str, *, up: bool) -> None:
-        """Pull or replug the cable of one interface ("ens5"): packets are lost, the host sees no change."""
-        addresses = {one.name: one.address for one in self._hosts[instance_id].interfaces}
-        self._fabric.set_link(addresses[interface], up=up)
-
-    def set_partition(self, one: Iterable[str], other: Iterable[str], *, cut: bool) -> None:
-        """Lose, or carry again, all packets between two groups of instances."""
-        self._fabric.set_partition(self._addresses(one), self._addresses(other), cut=cut)
-
-    def _addresses(self, instance_ids: Iterable[str]) -> list[str]:
-        hosts = (self._hosts[instance_id] for instance_id in instance_ids)
-        return [interface.address for host in hosts for interface in host.interfaces]
-
-    def leftovers(self) -> list[str]:
-        own = set() if self._closed else {self._janitor.pid, self._fabric.worker.process.pid}
-        processes = (one for one in Path("/proc").iterdir() if one.name.isdigit())
-        found = [
-            f"process {process.name}: {arguments[:120]}"
-            for process in processes
-            if int(process.name) not in own and self._label in (arguments := _arguments(process))
-        ]
-        if self._folder.exists():
-            found += [f"folder {path}" for path in self._folder.iterdir()]
-        return found
-
-    def close(self) -> None:
-        for host in list(self._hosts.values()):
-            host.stop()
-        if self._closed:
-            return
-        self._closed = True
-        self._accounting.close()
-        self._relay.close()
-        self._volumes.close()
-        self._fabric.worker.close()
-        os.close(self._janitor_waits)
-        self._janitor.wait()
-        self._spawner.close()
-
-
-def _arguments(process: Path) -> str:
-    try:
-        return (process / "cmdline").read_text().replace("\0", " ")
-    except OSError:
-        return ""
