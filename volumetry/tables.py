@@ -120,6 +120,7 @@ TRIALS = Table(
         Column("numjobs", "int", "fio's numjobs, jobs per host"),
         Column("rwmixread", "int", "fio's rwmixread, per cent of reads in a mixed load"),
         Column("clients", "int", "Clients or guests that made the load at once, over all hosts"),
+        Column("failure", "string", "What befell the mirror under this load; NULL: nothing, the trial may be compared"),
         Column("cpu_pct", "double", "CPU of the hosts that made the load, mean of the measured part, 0 to 100"),
         Column("peer_cpu_pct", "double", "CPU of the hosts that only hold a copy, mean of the measured part, 0 to 100"),
         Column("ceiling_iops", "double", "IOPS foretold as the most that volume, instance and network allow"),
