@@ -5,10 +5,10 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system demo test bench docs layer lint format lock synth clean
+.PHONY: help setup system demo demo-drbd test bench docs layer lint format lock synth clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -24,6 +24,14 @@ setup: system $(READY) ## system packages and the virtual environment
 
 demo: setup ## run campaigns/demo.yaml on the local region, end to end
 	$(BIN)/volumetry run campaigns/demo.yaml --on local
+
+demo-drbd: setup ## run campaigns/demo-drbd.yaml on virtual machines: a real DRBD mirror, without AWS
+	@scripts/system-packages --for-guests
+	$(BIN)/volumetry run campaigns/demo-drbd.yaml --on local
+
+study-%: setup ## run campaigns/%.yaml in full on virtual machines, such as study-drbd-multi-az (an hour or more)
+	@scripts/system-packages --for-guests
+	$(BIN)/volumetry run campaigns/$*.yaml --on local --hosts guest
 
 test: setup ## everything that CI runs
 	@scripts/system-packages --for-tests
