@@ -444,18 +444,32 @@ def child_failed(error: str, cause: str) -> Refused:
     return Refused("States.TaskFailed", json.dumps({"Error": error, "Cause": cause, "Status": "FAILED"}))
 
 
-def test_a_command_that_fails_fails_the_topology_with_its_reason() -> None:
+# An error of the service itself: its cause is text, and States.TaskFailed would match it all the same.
+OF_THE_SERVICE = Refused("StepFunctions.AWSStepFunctionsException", "not authorised")
+# A child that somebody stopped has no error of its own.
+STOPPED = Refused("States.TaskFailed", json.dumps({"Status": "ABORTED"}))
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (child_failed("Volumetry.CommandFailed", "i-2: no module nbd"), "i-2: no module nbd"),
+        (OF_THE_SERVICE, "StepFunctions.AWSStepFunctionsException: not authorised"),
+        (STOPPED, "ABORTED"),
+    ],
+)
+def test_a_command_that_fails_fails_the_topology_with_its_reason(end: Refused, reason: str) -> None:
     found = walk(
         "topology",
         TOPOLOGY,
         launching(
             # The last of three: ministack goes on with a map of which an item failed.
-            startExecution=[{}, {}, child_failed("Volumetry.CommandFailed", "i-2: no module nbd")],
-            topology_function=[LAUNCHED, {"status": "failed", "reason": "i-2: no module nbd"}],
+            startExecution=[{}, {}, end],
+            topology_function=[LAUNCHED, {"status": "failed", "reason": reason}],
         ),
     )
     assert found.path[-3:] == ["Configure", "Failed", "Not launched"]
-    assert found.calls[-1][1]["Payload"]["reason"] == "i-2: no module nbd"
+    assert found.calls[-1][1]["Payload"]["reason"] == reason
 
 
 # The trial machine
@@ -468,7 +482,14 @@ TRIAL = {
     "topology": TOPOLOGY,
 }
 TUNE = [COMMAND | {"document": name} for name in ("tune-network", "stack-nbd-mirror")]
-OPENED = {"attempt": 1, "go": True, "before": TUNE, "run": COMMAND, "after": TUNE}
+OPENED = {
+    "attempt": 1,
+    "go": True,
+    "before": TUNE,
+    "strikes": False,
+    "stages": [{"tracks": [{"commands": [COMMAND]}]}],
+    "after": TUNE,
+}
 OUTCOME = {"state": "committed", "verdict": "valid"}
 
 
@@ -490,12 +511,17 @@ def error_told(found: Walk) -> tuple[str, str]:
     return payload["error"], payload["cause"]
 
 
+def ran(found: Walk) -> list[str]:
+    """The documents that were run, in order."""
+    given = [arguments["Input"] for action, arguments in found.calls if action == "startExecution"]
+    return [each["document"] for each in given if "document" in each]
+
+
 def test_a_trial_is_tuned_run_set_back_and_committed() -> None:
     found = walk("trial", TRIAL, trying())
     assert found.path == [*OPEN, "Tune", "Run", "Undo", *COMMIT, "Done"]
     assert (found.status, found.output) == ("SUCCEEDED", OUTCOME)
-    children = [arguments["Input"]["document"] for action, arguments in found.calls if action == "startExecution"]
-    assert children == ["tune-network", "stack-nbd-mirror", "deployed-run-fio", "tune-network", "stack-nbd-mirror"]
+    assert ran(found) == ["tune-network", "stack-nbd-mirror", "deployed-run-fio", "tune-network", "stack-nbd-mirror"]
     assert error_told(found) == ("", "")
 
 
@@ -505,20 +531,81 @@ def test_a_trial_without_its_topology_is_committed_all_the_same() -> None:
     assert error_told(found) == ("Volumetry.LaunchFailed", "topology mirror")
 
 
-def test_a_trial_whose_command_failed_is_committed_with_its_reason() -> None:
-    children = [{}, {}, child_failed("Volumetry.CommandFailed", "i-1: fio ended"), {}]
-    found = walk("trial", TRIAL, trying(startExecution=children))
-    assert found.path == [*OPEN, "Tune", "Run", "Undo", *COMMIT, "Done"]
-    assert error_told(found) == ("Volumetry.CommandFailed", "i-1: fio ended")
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        (child_failed("Volumetry.CommandFailed", "i-1: fio ended"), ("Volumetry.CommandFailed", "i-1: fio ended")),
+        (OF_THE_SERVICE, ("StepFunctions.AWSStepFunctionsException", "not authorised")),
+        (STOPPED, ("States.TaskFailed", "ABORTED")),
+        (Refused("States.Timeout", ""), ("States.Timeout", "")),
+    ],
+)
+@pytest.mark.parametrize("before", [1, 2], ids=["tuned", "run"])
+def test_a_trial_whose_command_failed_is_committed_with_its_reason(
+    before: int, end: Refused, told: tuple[str, str]
+) -> None:
+    found = walk("trial", TRIAL, trying(startExecution=[*[{}] * before, end, {}]))
+    assert found.path == [*OPEN, *["Tune", "Run"][:before], "Why?", "Undo", *COMMIT, "Done"]
+    assert error_told(found) == told
 
 
 def test_a_trial_that_lost_a_host_is_committed_and_its_topology_launched_anew() -> None:
     children = [{}, {}, child_failed("Volumetry.HostLost", "a host was lost: i-2 is terminated"), {}]
     found = walk("trial", TRIAL, trying(startExecution=children))
-    assert found.path == [*OPEN, "Tune", "Run", "Undo", *COMMIT, "Launch anew", "Done"]
+    assert found.path == [*OPEN, "Tune", "Run", "Why?", "Undo", *COMMIT, "Launch anew", "Done"]
     assert [action for action, _ in found.calls].count("startExecution") == 4
     assert found.calls[-1][1]["StateMachineArn"] == NAMES["topology_machine"]
     assert found.calls[-1][1]["Input"]["stack"] == TOPOLOGY["stack"]
+
+
+def track(*documents: str) -> Json:
+    return {"commands": [COMMAND | {"document": document} for document in documents]}
+
+
+STRUCK = OPENED | {
+    "before": [],
+    "strikes": True,
+    "stages": [
+        {"tracks": [track("run-fio"), track("strike", "rejoin")]},
+        {"tracks": [track("writer"), track("peer")]},
+        {"tracks": [track("collect")]},
+    ],
+    "after": [],
+}
+
+
+@pytest.mark.parametrize("interpreter_", [by_moto, by_ministack])
+def test_stages_follow_one_another_and_tracks_run_side_by_side(interpreter_: Any) -> None:
+    found = interpreter_("trial", TRIAL, trying(open_trial_function=[STRUCK]))
+    assert found.path == [*OPEN, "Tune", "Run", "Undo", *COMMIT, "Done"]
+    # Which track is first is nobody's business.
+    documents = ran(found)
+    assert set(documents[:3]) == {"run-fio", "strike", "rejoin"}
+    assert documents.index("strike") < documents.index("rejoin")
+    assert set(documents[3:5]) == {"writer", "peer"}
+    assert documents[5:] == ["collect"]
+    assert error_told(found) == ("", "")
+
+
+def test_what_was_struck_and_not_seen_to_its_end_is_launched_anew() -> None:
+    # The last command of all: ministack goes on with a map of which an item failed.
+    one_by_one = STRUCK | {"stages": [{"tracks": [track(name)]} for name in ("run-fio", "strike", "collect")]}
+    children = [{}, {}, child_failed("Volumetry.CommandFailed", "i-2: no such table"), {}]
+    found = walk("trial", TRIAL, trying(open_trial_function=[one_by_one], startExecution=children))
+    assert found.path == [*OPEN, "Tune", "Run", "Why?", "Undo", *COMMIT, "Launch anew", "Done"]
+    assert error_told(found) == ("Volumetry.CommandFailed", "i-2: no such table")
+    assert found.calls[-1][1]["StateMachineArn"] == NAMES["topology_machine"]
+
+
+def test_a_track_that_fails_ends_the_stages() -> None:
+    failing_track = STRUCK | {"stages": [{"tracks": [track("strike", "rejoin")]}, {"tracks": [track("collect")]}]}
+    children = [child_failed("Volumetry.CommandFailed", "i-2: no such table"), {}]
+    script = trying(open_trial_function=[failing_track], startExecution=children)
+    found = by_moto("trial", TRIAL, script)
+    assert ran(found) == ["strike"]
+    assert error_told(found) == ("Volumetry.CommandFailed", "i-2: no such table")
+    # ministack goes on with a map of which an item failed, and tells of it in the end.
+    assert error_told(by_ministack("trial", TRIAL, script)) == error_told(found)
 
 
 def test_a_mirror_that_lost_a_leg_serves_no_further_trial() -> None:

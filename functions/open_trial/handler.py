@@ -51,6 +51,7 @@ def open_attempt(request: Event, environment: Deployment, store: Store) -> dict[
         "attempt": attempt,
         "go": True,
         "before": to_machine(commands.tune(trial.topology, topology, hosts, tuning, "apply")),
+        "strikes": load.failure is not None,
         "stages": [{"tracks": [{"commands": to_machine(track)} for track in stage]} for stage in stages],
         "after": to_machine(commands.tune(trial.topology, topology, hosts, tuning, "undo")),
     }
