@@ -1,4 +1,4 @@
-"""python -m local_region serve | deploy"""
+"""python -m local_region serve | deploy | image"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    return _serve(options) if options.command == "serve" else _deploy(options)
+    return {"serve": _serve, "deploy": _deploy, "image": _image}[options.command](options)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -25,7 +25,7 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="run a region until SIGTERM or the end of standard input")
     serve.add_argument("--state", type=Path, required=True, help="directory of everything that it keeps")
     serve.add_argument("--port", type=int, default=0, help="TCP port on 127.0.0.1; 0 takes a free one")
-    serve.add_argument("--hosts", default="process", help="kind of hosts that instances are made of")
+    serve.add_argument("--hosts", default="process", help="kind of hosts that instances are made of: process or guest")
     serve.add_argument(
         "--distances",
         default="{}",
@@ -39,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     deploy.add_argument(
         "--parameter", action="append", default=[], metavar="STACK:KEY=VALUE", help="value of a stack's parameter"
     )
+    commands.add_parser("image", help="build the image of guest hosts, unless it is there, and print its folder")
     return parser
 
 
@@ -62,7 +63,23 @@ def _driver(kind: str, distances: dict[str, float]) -> MakeDriver:
         from local_region.hosts.process import ProcessHosts  # noqa: PLC0415
 
         return lambda folder, port: ProcessHosts(folder, endpoint_port=port, distances=Distances(**distances))
+    if kind == "guest":
+        from local_region.hosts.guest import GuestHosts  # noqa: PLC0415
+
+        return lambda folder, port: GuestHosts(folder, endpoint_port=port, distances=Distances(**distances))
     raise SystemExit(f"--hosts {kind} is not known")
+
+
+def _image(_options: argparse.Namespace) -> int:
+    from local_region.hosts.base import HostsUnavailableError  # noqa: PLC0415
+    from local_region.hosts.guest_image import ensure_image  # noqa: PLC0415
+
+    try:
+        print(ensure_image().folder)
+    except HostsUnavailableError as missing:
+        print(missing, file=sys.stderr)
+        return 1
+    return 0
 
 
 def _deploy(options: argparse.Namespace) -> int:

@@ -186,7 +186,7 @@ class RunCommand:
         host = self.compute.host(record["InstanceId"])
         return {
             "InstanceId": record["InstanceId"],
-            "PingStatus": "Online" if host and host.alive() else "ConnectionLost",
+            "PingStatus": "Online" if host and host.answers() else "ConnectionLost",
             "LastPingDateTime": time.time(),
             "AgentVersion": _AGENT,
             "IsLatestVersion": True,

@@ -35,7 +35,7 @@ ROOT = Path(__file__).parent.parent
 
 
 @dataclass
-class FakeHost:
+class FakeHost(Host):
     spec: HostSpec
     directory: Path
     driver: FakeHosts

@@ -71,6 +71,10 @@ class Host(Protocol):
 
     def alive(self) -> bool: ...
 
+    def answers(self) -> bool:
+        """Whether a command would run at once. A host that starts anew is alive, and does not answer meanwhile."""
+        return self.alive()
+
     def run(
         self,
         script: str,
@@ -79,7 +83,10 @@ class Host(Protocol):
         timeout_s: float,
         cancel: threading.Event | None = None,
     ) -> Completed:
-        """Run a script as root of the host, by /bin/bash unless it has a shebang. Blocks; thread-safe."""
+        """Run a script as root of the host, by /bin/bash unless it has a shebang. Blocks; thread-safe.
+
+        A host that starts anew is waited for, within the time-out; what ran on it is lost.
+        """
 
     def attach(self, volume_id: str) -> None:
         """Make the volume appear under `BY_ID`. ValueError: unknown, in another AZ, or in use elsewhere."""

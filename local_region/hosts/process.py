@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from local_region.hosts.accounting import Accounting
-from local_region.hosts.base import Completed, Distances, HostSpec, Interface, Reason, device_path
+from local_region.hosts.base import Completed, Distances, Host, HostSpec, Interface, Reason, device_path
 from local_region.hosts.driver import Driver
 from local_region.hosts.fabric import Fabric
 from local_region.hosts.relay import Relay
@@ -29,7 +29,7 @@ from local_region.hosts.worker import Message, receive
 _CANCEL_POLL_S = 0.05
 
 
-class ProcessHost:
+class ProcessHost(Host):
     """A running sandbox. `resources` gives back what the region holds for it."""
 
     def __init__(

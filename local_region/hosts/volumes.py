@@ -368,13 +368,17 @@ class Volumes:
             hosts.add(host.instance_id)
             return volume
 
-    def detach(self, volume_id: str, host: str) -> None:
+    def check_attached(self, volume_id: str, host: str) -> None:
         """ValueError: the host does not have it."""
         with self._lock:
-            volume = self._get(volume_id)
-            if host not in volume.hosts:
+            if host not in self._get(volume_id).hosts:
                 raise ValueError(f"{volume_id} is not attached to {host}")
-            volume.forget(host)
+
+    def detach(self, volume_id: str, host: str) -> None:
+        """ValueError: the host does not have it."""
+        self.check_attached(volume_id, host)
+        with self._lock:
+            self._get(volume_id).forget(host)
 
     def release(self, host: str) -> None:
         """Take all volumes from a host that is gone. Their data stays."""
