@@ -14,10 +14,27 @@ create() {
   [ "$status" = 200 ] || [ "$status" = 412 ] || fail "$1 cannot be uploaded: HTTP status $status"
 }
 
+# note EVENT DETAIL...: into the evidence, with this host's time of day
+note() {
+  echo "$EPOCHREALTIME $*" >>"$work/events"
+}
+
+# A host that was killed lost /run; what it held was kept before.
+if [ ! -e "$state/host" ] && [ -d "$keep/state" ]; then
+  cp -a "$keep/state/." "$state/"
+fi
+
 declare -A order
 fetch "$SSM_WorkOrderUrl" "$state/order" "the work order"
 while IFS='=' read -r key value; do
   order[$key]=$value
 done <"$state/order"
+name=$(me)
+use_target "${order[target]}"
 work="/var/tmp/volumetry/${order[trial]}.${order[attempt]}"
 mkdir -p "$work"
+cd "$work"
+# A command that was sent twice waits for the first, and ends as it did: SendCommand has no client token.
+# What outlives its command must not hold the lock: it is started with 9>&-.
+exec 9>"$work.lock"
+flock 9

@@ -1,0 +1,22 @@
+# job_for TARGET-FILE < job as given: the job with the volume under test in its [global].
+job_for() {
+  local engine mark=''
+  local -a changes=(-e 1d)
+  engine=$(sed -n 's/^ioengine=//p' "$1")
+  echo "[global]"
+  cat "$1"
+  if [ "$engine" = nbd ]; then
+    # A volume behind a socket has one engine that reaches it; which one ran is in the facts.
+    changes+=(-e '/^ioengine=/d')
+  fi
+  if [ -n "${order[failure.event]:-}" ]; then
+    # Every completion is logged by itself, with its time of day. One seed gives the same blocks when they are read back.
+    read -r mark _ < <(cksum <<<"${order[job]%%\?*}")
+    printf 'randseed=%s\nlog_unix_epoch=1\ndisable_slat=1\ndisable_lat=1\n' "$mark"
+    # What is written names its trial and its place: with a checksum alone fio 3.33 takes what an earlier trial left at
+    # that place for what this one wrote.
+    changes+=(-e '/^\(randrepeat\|randseed\|log_avg_msec\|write_iops_log\|write_bw_log\|ramp_time\)=/d'
+      -e "s/^verify=crc32c/verify=pattern\nverify_pattern=0x$(printf %08x "$mark")%o/")
+  fi
+  sed "${changes[@]}"
+}
