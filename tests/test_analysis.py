@@ -10,6 +10,8 @@ import pytest
 import synthetic
 
 from volumetry import analysis
+from volumetry.plan import AWS, Plan, plan
+from volumetry.reading import check_campaign
 from volumetry.report import words
 from volumetry.report.model import Cost, Report, Step
 from volumetry.tables import partition
@@ -189,6 +191,34 @@ def test_a_step_that_changes_two_things_is_named(tmp_path: Path) -> None:
         "The step to mirror changes 2 things, and its cost is theirs together: AZs: 2 → 1; links: 2 → 1.",
     ]
     assert [step.number for step in report.panels[0].steps] == [1, 2, 3, None, None, None]
+
+
+def planned(**topologies: dict[str, Any]) -> Plan:
+    load = {"fio": {"rw": "randwrite", "size": "64m", "runtime": "3s"}}
+    return plan(check_campaign({"campaign": "x", "topologies": topologies, "workloads": {"w": load}}), AWS)
+
+
+def test_a_step_may_change_what_is_on_the_volume_and_under_it() -> None:
+    made = planned(
+        bare={"stack": "drbd"},
+        other={"stack": "drbd", "filesystem": "xfs", "drbd": {"protocol": "A"}, "kernel": "linux-image-cloud-amd64"},
+        plain={"stack": "local"},
+    ).topologies
+    assert list(analysis._changes(made["bare"], made["other"])) == [
+        "kernel: the image's → linux-image-cloud-amd64",
+        "file system: none → xfs",
+        "DRBD protocol: C → A",
+    ]
+    assert list(analysis._changes(made["plain"], made["bare"])) == ["stack: local → drbd"]
+
+
+def test_equals_in_a_group_are_equal_whatever_their_hosts_are_called() -> None:
+    mirror = {"stack": "drbd", "together": "pair"}
+    made = planned(one=mirror, other=mirror, far=mirror | {"azs": ["a", "b"]}, alone={"stack": "drbd"})
+    assert analysis._kind(made, "one") == analysis._kind(made, "other")
+    # Another place, or a host of its own, is another thing.
+    assert analysis._kind(made, "one") != analysis._kind(made, "far")
+    assert analysis._kind(made, "one") != analysis._kind(made, "alone")
 
 
 def test_long_executions_are_told_in_longer_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -339,6 +339,12 @@ def _changes(before: PlannedTopology, after: PlannedTopology) -> Iterator[str]:
         ("links", before.links, after.links),
         ("instance type", before.instance_type, after.instance_type),
         ("image", before.image, after.image),
+        ("kernel", before.kernel or "the image's", after.kernel or "the image's"),
+        ("file system", before.filesystem or "none", after.filesystem or "none"),
+        *(
+            (f"DRBD {field.replace('_', ' ')}", before.drbd[field], after.drbd[field])
+            for field in sorted(before.drbd.keys() & after.drbd.keys())
+        ),
         *(
             (f"volume {field.replace('_', ' ')}", before.volume.get(field), after.volume.get(field))
             for field in sorted({*before.volume, *after.volume})
@@ -401,12 +407,19 @@ def _tunings(asked: _Asked, plan: Plan) -> Iterator[TuningEffect]:
 def _equals(asked: _Asked, plan: Plan) -> Iterator[EqualPair]:
     """Every pair of topologies that are planned alike: an A/A arm."""
     for one, other in combinations(_topologies(plan), 2):
-        if plan.topologies[one] != plan.topologies[other]:
+        if _kind(plan, one) != _kind(plan, other):
             continue
         rows = asked.rows("ladder", _StepRow, ladder=f"{one},{other}")
         for row in sorted(rows, key=lambda row: _order(plan, _cell(row))):
             if row.metric == "iops" and row.against_first:
                 yield EqualPair(row.workload, row.tuning, one, other, row.against_first)
+
+
+def _kind(plan: Plan, name: str) -> tuple[dict[str, Any], list[str], int]:
+    """What a topology is, whatever it and its hosts are called: (its fields, its AZs, how many share host1)."""
+    topology = plan.topologies[name]
+    fields = topology.model_dump(exclude={"launch", "number", "hosts"})
+    return fields, list(topology.hosts.values()), len(plan.members(topology.launch))
 
 
 def _series_step_s(plan: Plan) -> int:

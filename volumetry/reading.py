@@ -136,7 +136,7 @@ def _fields_at(location: tuple[int | str, ...]) -> list[str]:
         if isinstance(part, str) and part in model.model_fields:
             found = _models_in(model.model_fields[part].annotation)
             model = found[0] if found else model
-    return sorted(model.model_fields)
+    return sorted(field.alias or name for name, field in model.model_fields.items())
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

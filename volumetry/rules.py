@@ -133,7 +133,8 @@ def _tuning_rules(field: str, tuning: Tuning) -> Iterator[str]:
     for part in Tuning.model_fields:
         values: BaseModel | None = getattr(tuning, part)
         if values is not None and not values.model_dump(exclude_none=True):
-            yield f"{field}.{part}: is empty; allowed: {', '.join(type(values).model_fields)}"
+            allowed = [known.alias or name for name, known in type(values).model_fields.items()]
+            yield f"{field}.{part}: is empty; allowed: {', '.join(allowed)}"
 
 
 def _buffer_rules(field: str, tuning: NetworkTuning | None) -> Iterator[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from volumetry import ebs, fio
 from volumetry.naming import NAME, NAME_HELP
@@ -133,7 +133,9 @@ class NetworkTuning(_Model):
 
 
 class ReplicationTuning(_Model):
-    """DRBD's options by DRBD's names (hyphens or underscores), on both hosts. Ranges: drbd.conf(5)."""
+    """DRBD's options by DRBD's names (underscores are read as well), on both hosts. Ranges: drbd.conf(5)."""
+
+    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"), validate_by_name=True)
 
     max_buffers: int | None = Field(None, ge=32, le=131072, description="buffers of a page each, on the receiving side")
     max_epoch_size: int | None = Field(None, ge=1, le=20000, description="writes between two barriers")
@@ -146,13 +148,6 @@ class ReplicationTuning(_Model):
     disk_flushes: bool | None = Field(None, description="keep the order of writes by flushes of the disk")
     md_flushes: bool | None = Field(None, description="flush the disk after writes of metadata")
     protocol: Literal["A", "B", "C"] | None = Field(None, description="when a write counts as done")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _hyphens(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        return {key.replace("-", "_") if isinstance(key, str) else key: value for key, value in data.items()}
 
 
 class FilesystemTuning(_Model):
