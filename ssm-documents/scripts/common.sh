@@ -3,6 +3,8 @@
 set -euo pipefail
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 state=/run/volumetry
+# What must outlive a reboot: /run does not. (Exported, since not every document has use for it.)
+export keep=/var/lib/volumetry
 mkdir -p "$state"
 
 fail() {
@@ -26,9 +28,26 @@ value_of() {
   fail "$2 is not among $1"
 }
 
+# address_of NAME: a host's address on the first link.
+address_of() {
+  local name address
+  while read -r name address; do
+    if [ "$name" = "$1" ]; then
+      echo "$address"
+      return
+    fi
+  done <"$state/hosts"
+  fail "$1 is not among the hosts that the prepare document named"
+}
+
+path_of() {
+  echo "/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_${1/-/}"
+}
+
 # The path of a volume: a block device, or on a process host a socket that speaks NBD.
 device_of() {
-  local path="/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_${1/-/}" tries=0
+  local path tries=0
+  path=$(path_of "$1")
   until [ -b "$path" ] || [ -S "$path" ]; do
     tries=$((tries + 1))
     [ "$tries" -le 120 ] || fail "volume $1 is not attached to $(me): $path does not exist"
@@ -37,23 +56,18 @@ device_of() {
   echo "$path"
 }
 
-# A volume of ours is blank when a topology begins; any other content is somebody's.
-refuse_foreign() {
-  local found
-  [ -b "$1" ] || return 0
-  found=$(blkid -p -o value -s TYPE "$1" 2>/dev/null || true)
-  [ -z "$found" ] || fail "volume $2 holds a $found signature: it is not ours to write"
-}
-
-# use_target NAME: $target is the folder of what this host holds of a topology; hosts may serve several.
+# use_target NAME: $target is the folder of what this host holds of a topology, and $kept what of it outlives a reboot;
+# hosts may serve several.
 use_target() {
   target="$state/targets/$1"
+  export kept="$keep/targets/$1"
   mkdir -p "$target"
 }
 
-# write_target DEVICE: how fio reaches the volume under test.
+# write_target DEVICE: how fio reaches the volume under test. A file system that is mounted on it stays the way.
 write_target() {
   echo "$1" >"$target/device"
+  [ ! -e "$target/mount" ] || return 0
   if [ -S "$1" ]; then
     printf 'ioengine=nbd\nuri=nbd+unix:///?socket=%s\n' "$1" >"$target/fio"
   else
@@ -64,4 +78,18 @@ write_target() {
 # write_stack DRIVER PARAMETERS-AS-JSON FIRST-SYNC-SKIPPED
 write_stack() {
   printf 'stack_driver=%s\nstack_parameters=%s\nfirst_sync_skipped=%s\n' "$1" "$2" "$3" >"$target/stack"
+}
+
+# write_tool NAME VARIABLES FUNCTION...: what others run as `bash $target/NAME`: these functions with these variables as
+# they are now; the last function is called.
+write_tool() {
+  local tool=$1 variable
+  local -a variables
+  read -ra variables <<<"$2"
+  shift 2
+  {
+    for variable in "${variables[@]}"; do declare -p "$variable"; done
+    declare -f "$@"
+    echo "${!#}"
+  } >"$target/$tool"
 }
