@@ -36,6 +36,8 @@ _MOST_INSTANCE_IDS = 50
 _STDOUT_CHARACTERS, _STDERR_CHARACTERS, _PLUGIN_CHARACTERS = 24_000, 8_000, 2_500
 _CUT = "\n---Output truncated---"
 _DELIVERY_TIMEOUTS_S = range(30, 2_592_001)
+# By it a script asks the agent to restart the node, and to run it again after.
+_RESTART_EXIT_CODE = 194
 # What the agent reports for a step that it had to stop.
 _STOPPED_EXIT_CODE = 137
 _KEPT_COMMANDS = 2_000
@@ -300,7 +302,7 @@ class RunCommand:
                 "AWS_SSM_INSTANCE_ID": host.instance_id,
                 "AWS_SSM_REGION_NAME": identity.REGION,
             }
-            completed = host.run(step.script, environment=environment, timeout_s=step.timeout_s, cancel=command.cancel)
+            completed = _run_script(host, step, environment, command.cancel)
         if completed.reason == "host-lost":
             return completed
         plugin.ended = time.time()
@@ -431,6 +433,18 @@ class RunCommand:
             "DeliveryTimedOutCount": sum(one.details == "Undeliverable" for one in invocations),
             "TimeoutSeconds": command.delivery_timeout_s,
         }
+
+
+def _run_script(host: Host, step: Step, environment: Mapping[str, str], cancel: threading.Event) -> Completed:
+    deadline = time.monotonic() + step.timeout_s
+    while True:
+        left_s = max(0.0, deadline - time.monotonic())
+        completed = host.run(step.script, environment=environment, timeout_s=left_s, cancel=cancel)
+        if completed.exit_code != _RESTART_EXIT_CODE:
+            return completed
+        # A restart ends the command that asks for it; hosts that cannot restart go on, and keep the exit code.
+        if host.run("reboot", environment={}, timeout_s=left_s, cancel=cancel).reason != "host-lost":
+            return completed
 
 
 def _listed(command: Command, invocation: Invocation, *, details: bool) -> Record:
