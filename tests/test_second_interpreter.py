@@ -490,7 +490,7 @@ OPENED = {
     "stages": [{"tracks": [{"commands": [COMMAND]}]}],
     "after": TUNE,
 }
-OUTCOME = {"state": "committed", "verdict": "valid"}
+OUTCOME = {"state": "committed", "verdict": "valid", "whole": True}
 
 
 def trying(**changes: list[Any]) -> dict[str, list[Any]]:
@@ -608,8 +608,9 @@ def test_a_track_that_fails_ends_the_stages() -> None:
     assert error_told(by_ministack("trial", TRIAL, script)) == error_told(found)
 
 
-def test_a_mirror_that_lost_a_leg_serves_no_further_trial() -> None:
-    found = walk("trial", TRIAL, trying(commit_function=[OUTCOME | {"verdict": "degraded"}]))
+@pytest.mark.parametrize("news", [{"verdict": "degraded"}, {"whole": False}], ids=str)
+def test_a_mirror_that_lost_a_leg_serves_no_further_trial(news: Json) -> None:
+    found = walk("trial", TRIAL, trying(commit_function=[OUTCOME | news]))
     assert found.path == [*OPEN, "Tune", "Run", "Undo", *COMMIT, "Launch anew", "Done"]
     assert error_told(found) == ("", "")
 
