@@ -409,27 +409,36 @@ NEEDED = {
     "AWS::EC2::Volume": {"ec2:CreateVolume", "ec2:DeleteVolume"},
     "AWS::EC2::VolumeAttachment": {"ec2:AttachVolume", "ec2:DetachVolume"},
 }
-KINDS = [
-    Topology(stack="local"),
-    Topology(stack="shared"),
-    Topology(stack="nbd-mirror", azs=["a", "b"]),
-    Topology(stack="nbd-mirror", links=2),
-]
+KINDS: dict[str, dict[str, Topology]] = {
+    "local": {"one": Topology(stack="local")},
+    "shared": {"one": Topology(stack="shared")},
+    "nbd-mirror": {"one": Topology(stack="nbd-mirror", azs=["a", "b"])},
+    "two-links": {"one": Topology(stack="nbd-mirror", links=2)},
+    "drbd-two-links": {"one": Topology(stack="drbd", links=2)},
+    "group": {
+        "local": Topology(stack="local", together="trio"),
+        "in-az": Topology(stack="drbd", together="trio"),
+        "across-azs": Topology(stack="drbd", azs=["a", "b"], together="trio"),
+    },
+}
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.stack}-{kind.links}")
-def test_the_stack_role_may_make_and_delete_what_a_topology_holds(assembly: Assembly, kind: Topology) -> None:
+def made(launched: dict[str, Topology]) -> set[str]:
+    """What making and deleting a launch's stack calls."""
+    return {action for resource in template(launched)["Resources"].values() for action in NEEDED[resource["Type"]]}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_stack_role_may_make_and_delete_what_a_launch_holds(assembly: Assembly, kind: str) -> None:
     (role,) = (name for name in assembly.resources("Workflow", "AWS::IAM::Role") if name.startswith("StackRole"))
     allowed = actions(assembly.statements(role))
-    needed = {action for resource in template(kind)["Resources"].values() for action in NEEDED[resource["Type"]]}
     # Hosts and the schedule get roles, which are handed to them.
-    assert needed | {"iam:PassRole", "ssm:GetParameters", "ec2:Describe*", "ec2:CreateTags"} <= allowed
+    assert made(KINDS[kind]) | {"iam:PassRole", "ssm:GetParameters", "ec2:Describe*", "ec2:CreateTags"} <= allowed
 
 
-def test_the_stack_role_makes_no_more_than_topologies_hold(assembly: Assembly) -> None:
+def test_the_stack_role_makes_no_more_than_launches_hold(assembly: Assembly) -> None:
     (role,) = (name for name in assembly.resources("Workflow", "AWS::IAM::Role") if name.startswith("StackRole"))
-    needed = {action for kind in KINDS for resource in template(kind)["Resources"].values()
-              for action in NEEDED[resource["Type"]]}  # fmt: skip
+    needed = set().union(*map(made, KINDS.values()))
     changing = re.compile(r"\w+:(Create|Run|Delete|Terminate|Attach|Detach)")
     allowed = {action for action in actions(assembly.statements(role)) if changing.match(action)}
     assert allowed - {"ec2:CreateTags"} == {action for action in needed if changing.match(action)}
