@@ -650,7 +650,7 @@ def test_a_failure_is_in_the_order_with_one_object_to_hand_over(results: Store) 
     }
     assert (lines["collect"], lines["alone"]) == ("later", "no")
     names = KEYS.attempt("raw.stock.struck.r1", 1)
-    assert key_of(lines["verify.put"]) == key_of(lines["verify.get"]) == names.handed_over
+    assert key_of(lines["verify.put"]) == key_of(lines["verify.get"]) == names.passed_on("verify")
     signed = [parse_qs(urlsplit(lines[key]).query)["X-Amz-SignedHeaders"][0] for key in ("verify.put", "verify.get")]
     assert ["if-none-match" in headers for headers in signed] == [True, False]
     job = results.get(key_of(lines["job"])) or b""

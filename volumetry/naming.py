@@ -139,10 +139,9 @@ class AttemptKeys:
     def job(self) -> str:
         return f"{self.orders}job.fio"
 
-    @property
-    def handed_over(self) -> str:
-        """What one host leaves for another during a trial."""
-        return f"{self.orders}handed-over"
+    def passed_on(self, what: str) -> str:
+        """What one host leaves for another during a trial: ``begun``, ``ended``, ``verify``."""
+        return f"{self.orders}{what}"
 
     @property
     def live(self) -> str:

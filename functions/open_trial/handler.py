@@ -15,6 +15,8 @@ from volumetry.plan import Plan, PlannedLoad, PlannedTopology, PlannedTrial, job
 LONGEST_URL_S = 12 * 3600
 # Samples for a person who watches: at most so many objects a trial, at least so far apart.
 LIVE_SAMPLES = 30
+# The client tells the other hosts when its load has begun and ended, and what it wrote.
+PASSED_ON = ("begun", "ended", "verify")
 
 
 class Event(BaseModel):
@@ -96,8 +98,9 @@ def _write_order(
         lines["job"] = store.url_to_read(keys.job, lifetime_s)
     if load.failure is not None:
         lines |= {f"failure.{name}": f"{value}" for name, value in load.failure.model_dump().items()}
-        lines["verify.put"] = store.url_to_create(keys.handed_over, lifetime_s)
-        lines["verify.get"] = store.url_to_read(keys.handed_over, lifetime_s)
+    for what in PASSED_ON:
+        lines[f"{what}.put"] = store.url_to_create(keys.passed_on(what), lifetime_s)
+        lines[f"{what}.get"] = store.url_to_read(keys.passed_on(what), lifetime_s)
     for host in hosts:
         lines[f"{host.name}.archive"] = store.url_to_create(keys.archive(host.name), lifetime_s)
         lines[f"{host.name}.manifest"] = store.url_to_create(keys.manifest(host.name), lifetime_s)
