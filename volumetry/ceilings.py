@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from volumetry import ebs, fio
-from volumetry.spec import Load, Topology
+from volumetry.spec import STACKS, Load, Topology
 
 # A limit is enforced with some slack, and the end of a run is cut; EBS documents 90 % of the provisioned IOPS
 # 99 % of the time for gp3 and io1, so a result within 5 % of a limit is taken to sit on it.
@@ -63,7 +63,7 @@ def ceilings(topology: Topology, load: Load, instance: InstanceFacts) -> list[Ce
     if pattern is None:
         return []
     found = [*_volume(topology, pattern), *_instance(instance, pattern)]
-    if topology.stack == "nbd-mirror":
+    if STACKS[topology.stack].mirror:
         found += _network(instance, pattern)
     return sorted(found, key=lambda ceiling: (ceiling.iops, ceiling.cause))
 
