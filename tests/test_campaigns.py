@@ -1,6 +1,7 @@
 """A campaign that cannot run is refused in one line that names field, value, what is allowed and the nearest word."""
 
 import copy
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import yaml
 
 from volumetry.errors import CampaignRefused
 from volumetry.reading import check_campaign, read_campaign
-from volumetry.spec import canonical, cells
+from volumetry.spec import canonical, cells, groups, needs_kernel
 
 CAMPAIGNS = Path(__file__).parent.parent / "campaigns"
 DEMO = yaml.safe_load((CAMPAIGNS / "demo.yaml").read_text())
@@ -202,3 +203,250 @@ def test_a_job_file_is_held_to_the_same_rules(line: str, says: str) -> None:
 def test_a_job_file_without_a_job_is_refused(job: str, says: str) -> None:
     with pytest.raises(CampaignRefused, match=says):
         check_campaign(DEMO | {"workloads": {"mine": {"job": job}}})
+
+
+# Rules of launches, mirrors, file systems, tools and failures: a campaign of each, and the one line that it earns.
+
+FIO_LOAD = {"rw": "randwrite", "size": "64m", "runtime": "30s"}
+APART = "a matrix can keep them apart"
+
+
+def study(**parts: Any) -> dict[str, Any]:
+    """A small campaign of a DRBD mirror with a file system; ``parts`` replace topologies, tunings, workloads."""
+    base = {"campaign": "x", "topologies": {"t": {"stack": "drbd"}}, "workloads": {"w": {"fio": FIO_LOAD}}}
+    return base | parts
+
+
+def on(**fields: Any) -> dict[str, Any]:
+    return study(topologies={"t": {"stack": "drbd"} | fields})
+
+
+def pair(first: dict[str, Any], second: dict[str, Any], name: str = "pair") -> dict[str, Any]:
+    local = {"stack": "local", "together": name}
+    return study(topologies={"one": local | first, "two": local | second})
+
+
+def failing(topology: dict[str, Any] | None = None, **failure: str) -> dict[str, Any]:
+    load = {"fio": FIO_LOAD, "failure": {"event": "kill-peer", "at": "5s"} | failure}
+    return study(topologies={"t": topology or {"stack": "drbd"}}, workloads={"w": load})
+
+
+def load(topology: dict[str, Any] | None = None, **workload: Any) -> dict[str, Any]:
+    return study(topologies={"t": topology or {"stack": "drbd"}}, workloads={"w": workload})
+
+
+def tuned(topology: dict[str, Any], **tuning: Any) -> dict[str, Any]:
+    return study(topologies={"t": topology}, tunings={"x": tuning})
+
+
+LOCAL: dict[str, Any] = {"stack": "local"}
+XFS: dict[str, Any] = {"stack": "drbd", "filesystem": "xfs"}
+
+RULES = [
+    (on(links=3), "topologies.t.links: 3 is not allowed; allowed: at most 2"),
+    (
+        study(topologies={"t": {"stack": "md-nvme-tcp", "links": 2}}),
+        "topologies.t.links: 2 is not allowed; stack md-nvme-tcp takes 1",
+    ),
+    (on(hosts=3), "topologies.t.hosts: 3 is not allowed; stack drbd takes 2 hosts"),
+    (on(image="al2023"), "topologies.t.image: 'al2023' is not allowed; allowed: ubuntu-24.04"),
+    (
+        study(topologies={"t": LOCAL | {"drbd": {"protocol": "A"}}}),
+        "topologies.t.drbd: is for stack drbd, not local",
+    ),
+    (on(drbd={"protocol": "D"}), "topologies.t.drbd.protocol: 'D' is not allowed; allowed: A, B, C"),
+    (on(filesystem="ext3"), "topologies.t.filesystem: 'ext3' is not allowed; allowed: ext4, xfs; did you mean 'ext4'?"),
+    (on(overwrite="yes"), "topologies.t.overwrite: 'yes' is not allowed; allowed: true or false"),
+    (on(kernel="linux; reboot"), "topologies.t.kernel: 'linux; reboot' is not allowed; allowed: a package's name such as linux-image-cloud-amd64"),
+    (pair({}, {"together": None}, "two"), "topologies.one.together: 'two' is a topology's name; allowed: a name of its own"),
+    (
+        pair({"stack": "shared", "volume": {"type": "io2", "iops": 3000}}, {}),
+        "topologies.one.together: stack shared is launched alone: its volume is attached after its hosts run",
+    ),
+    (
+        pair({}, {"instance_type": "m6i.xlarge"}),
+        "topologies.two.instance_type: 'm6i.xlarge' differs from its group's; they share host1",
+    ),
+    (pair({}, {"image": "al2023"}), "topologies.two.image: 'al2023' differs from its group's; they share host1"),
+    (
+        pair({"kernel": "linux-aws"}, {}),
+        "topologies.two.kernel: None differs from its group's; they share host1",
+    ),
+    (
+        pair({"stack": "drbd"}, {"stack": "drbd", "links": 2}),
+        "topologies.two.links: 2 differs from its group's; they share host1",
+    ),
+    (pair({}, {"azs": ["b"]}), "topologies.two.azs: begins in b; allowed: a, host1's"),
+    (
+        study(topologies={f"t{number}": LOCAL | {"together": "all"} for number in range(11)}),
+        "topologies: 11 are together as all; allowed: at most 10",
+    ),
+    (
+        tuned({"stack": "drbd"}, replication={}),
+        "tunings.x.replication: is empty; allowed: max-buffers, max-epoch-size, sndbuf-size, rcvbuf-size, al-extents, "
+        "unplug-watermark, c-max-rate, disk-barrier, disk-flushes, md-flushes, protocol",
+    ),
+    (
+        tuned({"stack": "drbd"}, replication={"max-bufers": 8000}),
+        "tunings.x.replication.max-bufers: is not a field; allowed: al-extents, c-max-rate, disk-barrier, disk-flushes, "
+        "max-buffers, max-epoch-size, md-flushes, protocol, rcvbuf-size, sndbuf-size, unplug-watermark; "
+        "did you mean 'max-buffers'?",
+    ),
+    (
+        tuned({"stack": "drbd"}, replication={"max-buffers": 8}),
+        "tunings.x.replication.max-buffers: 8 is not allowed; allowed: at least 32",
+    ),
+    (
+        tuned({"stack": "drbd"}, replication={"max-buffers": "8k"}),
+        "tunings.x.replication.max-buffers: '8k' is not allowed; allowed: a whole number",
+    ),
+    (
+        tuned(LOCAL, replication={"max-buffers": 8000}),
+        f"tunings.x.replication: is for stack drbd, and is asked for on topology t; {APART}",
+    ),
+    (tuned(XFS, filesystem={}), "tunings.x.filesystem: is empty; allowed: barrier, discard, journal, scheduler"),
+    (
+        tuned(LOCAL, filesystem={"discard": True}),
+        f"tunings.x.filesystem: needs a filesystem on topology t; {APART}",
+    ),
+    (
+        tuned(XFS, filesystem={"journal": "writeback"}),
+        f"tunings.x.filesystem.journal: is for ext4, and is asked for on topology t; {APART}",
+    ),
+    (
+        tuned(XFS, filesystem={"barrier": False}),
+        f"tunings.x.filesystem.barrier: is for ext4 (xfs has no switch since Linux 4.19) on topology t; {APART}",
+    ),
+    (
+        load(XFS, pgbench={"time": 3}, dbench={"timelimit": 5}),
+        "workloads.w: has pgbench and dbench; allowed: exactly one of fio, job_file, job, pgbench, dbench",
+    ),
+    (load(XFS, pgbench={}), "workloads.w.pgbench: needs exactly one of time and transactions"),
+    (
+        load(XFS, pgbench={"time": 3, "transactions": 100}),
+        "workloads.w.pgbench: needs exactly one of time and transactions",
+    ),
+    (load(XFS, pgbench={"time": 3, "client": 0}), "workloads.w.pgbench.client: 0 is not allowed; allowed: at least 1"),
+    (
+        load(XFS, pgbench={"time": 3, "builtin": "tpcb"}),
+        "workloads.w.pgbench.builtin: 'tpcb' is not allowed; allowed: select-only, simple-update, tpcb-like; "
+        "did you mean 'tpcb-like'?",
+    ),
+    (load(XFS, dbench={}), "workloads.w.dbench.timelimit: is missing"),
+    (load(pgbench={"time": 3}), f"workloads.w.pgbench: needs a filesystem on topology t; {APART}"),
+    (load(LOCAL, dbench={"timelimit": 5}), f"workloads.w.dbench: needs a filesystem on topology t; {APART}"),
+    (
+        load(XFS, fio={"rw": "randwrite", "runtime": "3s"}),
+        f"workloads.w.fio.size: is missing or in per cent; a file needs a size on topology t; {APART}",
+    ),
+    (
+        load(XFS, fio=FIO_LOAD | {"size": "50%"}),
+        f"workloads.w.fio.size: is missing or in per cent; a file needs a size on topology t; {APART}",
+    ),
+    (
+        load(fio=FIO_LOAD | {"iodepth": 4}, decompose=True),
+        "workloads.w.decompose: is for fio at iodepth 1: a queue hides the path",
+    ),
+    (
+        load(XFS, pgbench={"time": 3}, decompose=True),
+        "workloads.w.decompose: is for fio at iodepth 1: a queue hides the path",
+    ),
+    (
+        load({"stack": "nbd-mirror"}, fio=FIO_LOAD, decompose=True),
+        f"workloads.w.decompose: is for stack drbd, which can write without its peer; asked for on topology t; {APART}",
+    ),
+    (
+        failing(event="kill-per"),
+        "workloads.w.failure.event: 'kill-per' is not allowed; allowed: cut-all-links, cut-one-link, fill-peer-disk, "
+        "freeze-peer, kill-peer; did you mean 'kill-peer'?",
+    ),
+    (failing(LOCAL), f"workloads.w.failure: needs a mirror, and is asked for on topology t; {APART}"),
+    (
+        failing(event="cut-one-link"),
+        f"workloads.w.failure.event: cut-one-link needs links: 2 on topology t; {APART}",
+    ),
+    (
+        failing(at="25s"),
+        "workloads.w.failure: ends 35 s after the load began; allowed: before its end at 30 s",
+    ),
+    (
+        failing(at="20s", lasts="10s"),
+        "workloads.w.failure: ends 30 s after the load began; allowed: before its end at 30 s",
+    ),
+    (
+        load(XFS, dbench={"timelimit": 30}, failure={"event": "kill-peer", "at": "5s"}),
+        "workloads.w.failure: is for fio and pgbench, whose every operation is timed",
+    ),
+    (failing(at="soon"), "workloads.w.failure.at: 'soon' is not allowed; allowed: a time such as 30s, 500ms or 2m"),
+    (failing(lasts="-1"), "workloads.w.failure.lasts: '-1' is not allowed; allowed: a time such as 30s, 500ms or 2m"),
+    (
+        study(published={"source": "s", "ratios": [{"workload": "v", "topology": "t", "base": "t", "percent": 62.5}]}),
+        "published.ratios.0.workload: 'v' is not allowed; allowed: w",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("campaign", "line"), RULES, ids=[line for _, line in RULES])
+def test_a_rule_that_is_broken_is_one_line(campaign: dict[str, Any], line: str) -> None:
+    with pytest.raises(CampaignRefused) as refusal:
+        check_campaign(campaign)
+    assert refusal.value.problems == (line,)
+
+
+def test_a_line_that_a_whole_matrix_earns_is_said_once() -> None:
+    with pytest.raises(CampaignRefused) as refusal:
+        check_campaign(load(fio=FIO_LOAD | {"iodepth": [2, 4], "bs": ["4k", "8k"]}, decompose=True))
+    assert len(refusal.value.problems) == 1
+
+
+def test_drbd_s_options_are_read_with_hyphens_and_with_underscores() -> None:
+    spellings = [{"max-buffers": 8000, "disk-flushes": False}, {"max_buffers": 8000, "disk_flushes": False}]
+    first, second = (check_campaign(tuned({"stack": "drbd"}, replication=each)) for each in spellings)
+    assert first == second
+    values = first.tunings["x"].replication
+    assert values is not None
+    assert (values.max_buffers, values.disk_flushes) == (8000, False)
+    # What the service keeps of a campaign reads back as the same campaign.
+    assert check_campaign(json.loads(canonical(first))) == first
+
+
+def test_an_option_in_two_spellings_is_written_twice() -> None:
+    with pytest.raises(CampaignRefused, match=r"replication\.max_buffers: is not a field"):
+        check_campaign(tuned({"stack": "drbd"}, replication={"max-buffers": 8000, "max_buffers": 9000}))
+
+
+def test_a_matrix_keeps_apart_what_does_not_go_together() -> None:
+    campaign = study(
+        topologies={"raw": {"stack": "drbd"}, "files": XFS},
+        workloads={"w": {"fio": FIO_LOAD}, "sql": {"pgbench": {"time": 3}}},
+        matrix=[{"topologies": ["raw"], "workloads": ["w"]}, {"topologies": ["files"], "workloads": ["sql"]}],
+    )
+    assert [(topology, load.name) for topology, _, load, _ in cells(check_campaign(campaign))] == [
+        ("raw", "w"),
+        ("files", "sql"),
+    ]
+
+
+def test_topologies_are_launched_alone_unless_they_are_together() -> None:
+    local = {"stack": "local"}
+    campaign = study(
+        topologies={"one": local | {"together": "pair"}, "two": local, "three": local | {"together": "pair"}}
+    )
+    assert groups(check_campaign(campaign)) == {"pair": ["one", "three"], "two": ["two"]}
+
+
+@pytest.mark.parametrize(
+    ("topology", "fields"),
+    [
+        ({"stack": "local"}, []),
+        ({"stack": "nbd-mirror"}, []),
+        ({"stack": "drbd"}, ["topologies.t.stack"]),
+        ({"stack": "md-nvme-tcp"}, ["topologies.t.stack"]),
+        (
+            {"stack": "local", "filesystem": "xfs", "kernel": "linux-aws"},
+            ["topologies.t.filesystem", "topologies.t.kernel"],
+        ),
+    ],
+)
+def test_what_needs_a_kernel_of_its_own_is_told_by_field(topology: dict[str, Any], fields: list[str]) -> None:
+    assert needs_kernel(check_campaign(study(topologies={"t": topology}))) == fields

@@ -78,7 +78,7 @@ def check_campaign(data: object) -> Campaign:
         campaign = Campaign.model_validate(data)
     except ValidationError as error:
         raise CampaignRefused(_shape_problems(error)) from None
-    problems = list(rules(campaign))
+    problems = list(dict.fromkeys(rules(campaign)))
     if problems:
         raise CampaignRefused(problems)
     return campaign
@@ -104,12 +104,17 @@ def _shape_problem(
         allowed = re.findall(r"'([^']*)'", context["expected"])
         return not_allowed(field, value, allowed)
     if "[key]" in location or kind == "string_pattern_mismatch":
-        is_type = field.endswith("instance_type")
-        allowed_text = "an instance type such as m6i.large" if is_type else NAME_HELP
+        allowed_text = _PATTERNS.get(str(location[-1]), NAME_HELP)
         return f"{field}: {shown} is not allowed; allowed: {allowed_text}"
     allowed_text = _ALLOWED.get(kind, message).format_map(context)
     return f"{field}: {shown} is not allowed; allowed: {allowed_text}"
 
+
+# What fields with a pattern allow, in words; the others hold names.
+_PATTERNS = {
+    "instance_type": "an instance type such as m6i.large",
+    "kernel": "a package's name such as linux-image-cloud-amd64",
+}
 
 # What pydantic's error types allow, in words.
 _ALLOWED = {

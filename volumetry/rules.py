@@ -178,10 +178,11 @@ def _failure_rules(field: str, load: Load) -> Iterator[str]:
     if load.failure is None:
         return
     for name in ("at", "lasts"):
+        value = getattr(load.failure, name)
         try:
-            fio.parse_time_s(getattr(load.failure, name))
+            fio.parse_time_s(value)
         except ValueError as error:
-            yield f"{field}.failure.{name}: {error}"
+            yield f"{field}.failure.{name}: {value!r} is not allowed; allowed: {error}"
             return
     over_s, end_s = fio.parse_time_s(load.failure.at) + fio.parse_time_s(load.failure.lasts), sum(load.seconds)
     if over_s >= end_s:
