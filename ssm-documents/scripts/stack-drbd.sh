@@ -34,33 +34,12 @@ if [ "$SSM_Links" = 2 ]; then
   second_link "$SSM_SecondAddresses"
 fi
 
-# address NAME ADDRESS and so on: the two, as each version wants them. This host is known by its kernel's name; the
-# peer's name is nobody's business but ours.
+# This host is known by its kernel's name; what the peer is called is nobody's business but ours.
 node=$(uname -n)
 peer_node=$peer
 [ "$node" != "$peer_node" ] || peer_node=$peer-peer
-own_id=0 peer_id=1
-if [ "$drbd_side" != first ]; then
-  own_id=1 peer_id=0
-fi
-path() {
-  printf '    path { host "%s" address ipv4 %s:%s; host "%s" address ipv4 %s:%s; }\n' \
-    "$node" "$1" "$port" "$peer_node" "$2" "$port"
-}
-{
-  printf '  device /dev/drbd%s minor %s;\n  meta-disk internal;\n' "$drbd_minor" "$drbd_minor"
-  if [ "$drbd_major" = 8 ]; then
-    printf '  on "%s" { disk "%s"; address ipv4 %s:%s; }\n' "$node" "$device" "$own" "$port" \
-      "$peer_node" "$(path_of "$peer_volume")" "$other" "$port"
-  else
-    printf '  on "%s" { node-id %s; disk "%s"; }\n' "$node" "$own_id" "$device" \
-      "$peer_node" "$peer_id" "$(path_of "$peer_volume")"
-    echo "  connection {"
-    path "$own" "$other"
-    if [ "$SSM_Links" = 2 ]; then path "$own2" "$peer2"; fi
-    echo "  }"
-  fi
-} >"$kept/members"
+peer_device=$(path_of "$peer_volume")
+drbd_members >"$kept/members"
 {
   echo "net protocol $SSM_Protocol"
   if [ "$balance" = yes ]; then echo "net load-balance-paths yes"; fi
