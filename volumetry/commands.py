@@ -175,7 +175,7 @@ def run(
     trial: PlannedTrial, topology: PlannedTopology, load: PlannedLoad, hosts: list[Host], order: str
 ) -> list[Stage]:
     """Run a trial; ``order`` is the URL of its work order. Without a failure it is one command on all hosts at once."""
-    seconds = int(load.ramp_s + load.runtime_s)
+    seconds = int((2 if load.alone else 1) * (load.ramp_s + load.runtime_s))
 
     def on(document: str, some: list[Host], **more: str) -> Command:
         expected_s = seconds if document.startswith("run-") else 0
