@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system demo demo-drbd test bench docs layer lint format lock synth clean
+.PHONY: help setup system demo demo-drbd test bench docs guest-image layer lint format lock synth clean
 
 help: ## list the targets
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -52,6 +52,10 @@ bench: setup ## what the service adds to bare fio: ratio of IOPS, seconds a tria
 
 docs: $(READY) ## write the documents that are made from code
 	$(BIN)/python scripts/write_docs.py
+
+guest-image: setup ## the image of guest hosts (virtual machines), into the user's cache
+	@scripts/system-packages --for-guests
+	$(BIN)/python -m local_region image
 
 layer: $(READY) ## the functions' dependencies for AWS, from the lock file
 	rm -rf build/layer
