@@ -243,6 +243,10 @@ LOCAL: dict[str, Any] = {"stack": "local"}
 XFS: dict[str, Any] = {"stack": "drbd", "filesystem": "xfs"}
 
 RULES = [
+    (
+        study(topologies={"t": {"stack": "nbd-mirror", "filesystem": "xfs"}}),
+        "topologies.t.filesystem: needs a block device; stack nbd-mirror serves its volume on a socket",
+    ),
     (on(links=3), "topologies.t.links: 3 is not allowed; allowed: at most 2"),
     (
         study(topologies={"t": {"stack": "md-nvme-tcp", "links": 2}}),

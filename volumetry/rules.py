@@ -91,6 +91,8 @@ def _topology_rules(field: str, topology: Topology) -> Iterator[str]:
         yield f"{field}.links: {topology.links} is not allowed; stack {topology.stack} takes {stack.links}"
     if topology.drbd is not None and topology.stack != "drbd":
         yield f"{field}.drbd: is for stack drbd, not {topology.stack}"
+    if topology.filesystem is not None and not stack.block_device:
+        yield f"{field}.filesystem: needs a block device; stack {topology.stack} serves its volume on a socket"
     if topology.image not in stack.images:
         yield not_allowed(f"{field}.image", topology.image, stack.images)
     volume = topology.volume

@@ -96,6 +96,7 @@ class StackFacts:
     one_az: bool = False
     mirror: bool = False
     kernel_module: bool = False
+    block_device: bool = True
     images: tuple[str, ...] = get_args(Image)
 
 
@@ -103,7 +104,7 @@ STACKS: dict[str, StackFacts] = {
     "local": StackFacts(hosts=(1, 1)),
     "shared": StackFacts(hosts=(2, 16), one_az=True),
     # Amazon Linux packages no qemu-storage-daemon.
-    "nbd-mirror": StackFacts(hosts=(2, 2), links=2, mirror=True, images=("ubuntu-24.04",)),
+    "nbd-mirror": StackFacts(hosts=(2, 2), links=2, mirror=True, block_device=False, images=("ubuntu-24.04",)),
     # Amazon Linux packages no DRBD.
     "drbd": StackFacts(hosts=(2, 2), links=2, mirror=True, kernel_module=True, images=("ubuntu-24.04",)),
     "md-nvme-tcp": StackFacts(hosts=(2, 2), mirror=True, kernel_module=True),
