@@ -113,6 +113,10 @@ TRIALS = Table(
         Column("clat_p99_us", "double", "99th percentile of completion latency of this attempt alone, microseconds"),
         Column("clat_p999_us", "double", "99.9th percentile of completion latency of this attempt alone, microseconds"),
         Column("clat_max_us", "double", "Largest completion latency, microseconds"),
+        Column(
+            "tps_with_connections", "double", "Transactions per second, the time of connecting counted in (pgbench)"
+        ),
+        Column("transactions_failed", "bigint", "Transactions that failed (pgbench)"),
         Column("tool", "string", "What made the load: fio, pgbench, sysbench, dbench, wrk"),
         Column("rw", "string", "fio's rw: read, write, randread, randwrite, rw, randrw"),
         Column("bs", "string", "fio's bs, the block size"),
@@ -121,6 +125,17 @@ TRIALS = Table(
         Column("rwmixread", "int", "fio's rwmixread, per cent of reads in a mixed load"),
         Column("clients", "int", "Clients or guests that made the load at once, over all hosts"),
         Column("failure", "string", "What befell the mirror under this load; NULL: nothing, the trial may be compared"),
+        Column("stall_s", "double", "Longest time without a completion in or after the failure, seconds"),
+        Column("before_iops", "double", "Operations per second until the failure"),
+        Column(
+            "degraded_iops", "double", "Operations per second while the failure lasts, its longest standstill left out"
+        ),
+        Column("resync_s", "double", "How long the mirror copied after the failure, seconds; NULL: not seen to"),
+        Column("resync_iops", "double", "Operations per second while it copied"),
+        Column("writes_acknowledged", "bigint", "Writes that the load was told are done, each of another block"),
+        Column("writes_lost", "bigint", "Of these, blocks that are lost or altered on either leg, each read back"),
+        Column("legs_identical", "boolean", "Both legs are the same byte for byte after the failure"),
+        Column("alone_clat_p50_us", "double", "Median completion latency with the peer disconnected, microseconds"),
         Column("cpu_pct", "double", "CPU of the hosts that made the load, mean of the measured part, 0 to 100"),
         Column("peer_cpu_pct", "double", "CPU of the hosts that only hold a copy, mean of the measured part, 0 to 100"),
         Column("ceiling_iops", "double", "IOPS foretold as the most that volume, instance and network allow"),
@@ -140,11 +155,16 @@ TRIALS = Table(
         Column("volume_iops", "bigint", "Provisioned IOPS of one volume"),
         Column("volume_throughput_mibps", "double", "Provisioned throughput of one volume, MiB per second"),
         Column("ami", "string", "AMI id"),
+        Column("os", "string", "Operating system of the hosts, as it names itself"),
         Column("kernel", "string", "Kernel release of the hosts"),
+        Column("tool_version", "string", "Version of what made the load, as it prints it"),
         Column("fio_version", "string", "Version that fio prints"),
         Column("ioengine", "string", "fio's ioengine"),
         Column("stack_driver", "string", "Driver of the storage stack and its version"),
         Column("stack_parameters", "string", "Parameters of the storage stack, a JSON object"),
+        Column("stack_status", "string", "State of the storage stack at the start of the trial, in its own words"),
+        Column("filesystem", "string", "File system on the volume under test; NULL: the load ran on the volume itself"),
+        Column("mount_options", "string", "Its mount options, as the kernel has them"),
         Column("tuning_values", "string", "Values that the tuning set, a JSON object"),
         Column("first_sync_skipped", "boolean", "The mirror was declared in sync without copying"),
         Column("host_kind", "string", "ec2; process or guest on the local region"),
@@ -201,7 +221,24 @@ HOSTS = Table(
     ),
 )
 
-TABLES = {table.name: table for table in (TRIALS, INTERVALS, HISTOGRAMS, HOSTS)}
+EVENTS = Table(
+    "events",
+    "What befell the hosts of a trial under a failure, and every change of the mirror's state: one row an event.",
+    (
+        *_IDENTITY,
+        Column("host", "string", "Name of the host that noted it, by its own clock"),
+        Column("at", "timestamp", "UTC"),
+        Column("second", "double", "Seconds from the start of the measured part; before it negative"),
+        Column(
+            "event",
+            "string",
+            "fault-begin, fault-end, peer-back, verify-begin, verify-end, alone-begin, alone-end, state",
+        ),
+        Column("detail", "string", "What exactly: addresses, processes, bytes; of state, the state from then on"),
+    ),
+)
+
+TABLES = {table.name: table for table in (TRIALS, INTERVALS, HISTOGRAMS, HOSTS, EVENTS)}
 
 
 def markdown() -> str:

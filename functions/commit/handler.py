@@ -65,6 +65,7 @@ def commit(request: Event, environment: Queries, store: Store) -> dict[str, Any]
         "reason": committed.verdict.reason,
         "iops": committed.iops,
         "run_s": committed.run_s,
+        "whole": committed.whole,
     }
     key = keys.trial(request.trial, request.attempt)
     store.put_json(key, (store.get_json(key) or {}) | outcome)
@@ -91,13 +92,13 @@ def _verdict_of(request: Event) -> Verdict:
 
 def _read(attempt: Attempt, names: naming.AttemptKeys, store: Store) -> dict[str, HostEvidence]:
     """Every host's evidence, its checksums held; raises EvidenceMissing."""
-    window_s = log_window_s(attempt.plan.workloads[attempt.trial.workload])
+    window_s, tool = log_window_s(attempt.load), attempt.load.tool
     evidence = {}
     for host in attempt.hosts:
         text, archive = store.get(names.manifest(host.name)), store.get(names.archive(host.name))
         if text is None or archive is None:
             raise EvidenceMissing(f"{host.name} uploaded no {'manifest' if text is None else 'archive'}")
-        evidence[host.name] = read_host(read_archive(archive, Manifest.parse(text)), window_s)
+        evidence[host.name] = read_host(read_archive(archive, Manifest.parse(text)), window_s, tool)
     return evidence
 
 

@@ -23,14 +23,20 @@ daemons() {
 
 # --- what is lost, and how it comes back: begin_* prints a detail
 
-# A route into the void: nothing leaves for the others any more, replies included, and with a strict look at the way
-# back nothing of theirs is taken in. It needs no module and leaves every other address alone.
+# A rule before all routes but the local ones: nothing leaves for the others any more, replies included; and because
+# there is no way back to them, with a look at it (rp_filter) nothing of theirs is taken in. A route would not do: hosts
+# with a second interface have rules of their own before the main table. It needs no module and leaves others alone.
 begin_cut() {
   cat /proc/sys/net/ipv4/conf/all/rp_filter >"$work.rp_filter"
   echo 2 >/proc/sys/net/ipv4/conf/all/rp_filter
   local address
   for address in "$@"; do
-    ip route add blackhole "$address/32"
+    ip rule add priority 1 to "$address/32" blackhole
+  done
+  for address in "$@"; do
+    if ping -q -c 1 -W 1 "$address" >/dev/null 2>&1; then
+      fail "$event: $address still answers"
+    fi
   done
   echo "$@"
 }
@@ -38,7 +44,7 @@ begin_cut() {
 end_cut() {
   local address
   for address in "$@"; do
-    ip route del blackhole "$address/32" || true
+    ip rule del priority 1 to "$address/32" blackhole || true
   done
   cat "$work.rp_filter" >/proc/sys/net/ipv4/conf/all/rp_filter
 }
@@ -89,11 +95,12 @@ end_fill() {
 
 # ordeal KIND ARGUMENTS...
 ordeal() {
-  local kind=$1
+  local kind=$1 at=$EPOCHREALTIME detail
   shift
   # shellcheck disable=SC2064
   trap "end_$kind $*; note fault-end $event" EXIT
-  note fault-begin "$event" "$("begin_$kind" "$@")"
+  detail=$("begin_$kind" "$@")
+  echo "$at fault-begin $event $detail" >>"$work/events"
   # Spinners end by themselves, and until they do nothing else runs.
   sleep "$lasts"
 }
@@ -197,7 +204,7 @@ phase_strike() {
   if [ "$event" = kill-peer ]; then
     stop_watching
   else
-    wait "$!"
+    wait "$!" || fail "$event did not come about: $(tail -n 1 fail.log)"
     see_out
   fi
 }

@@ -27,7 +27,7 @@ run_alone() {
 
 load() {
   fetch "${order[job]}" job.given "the fio job file"
-  job_for "$target/fio" <job.given >job.fio
+  job_for "$target/fio" job.given >job.fio
   if [ "${order[alone]}" = yes ]; then
     run_alone
   fi

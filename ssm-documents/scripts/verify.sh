@@ -6,7 +6,7 @@ read_back() {
   compgen -G '*-verify.state' >/dev/null || return 0
   fetch "${order[job]}" job.given "the fio job file"
   # The seed of the writes; their pace and their logs are not wanted.
-  job_for "$target_lines" <job.given |
+  job_for "$target_lines" job.given |
     sed -e '/^\(write_.*\|log_.*\|disable_.*\|per_job_logs\|runtime\|startdelay\|rate.*\|thinktime.*\|latency_.*\)=/d' \
       -e 's/^verify_state_save=1/verify_state_save=0/' \
       -e 's/^do_verify=0/verify_only=1\nverify_state_load=1\nverify_fatal=0\ncontinue_on_error=verify/' >verify.fio
@@ -30,8 +30,8 @@ sum_up() {
   echo "leg_sha256=${sum%% *}" >>facts
 }
 
-# mounted POINT: the line of /proc/mounts
-mounted() {
+# mount_at POINT: device, point, type and options of what is mounted there
+mount_at() {
   awk -v point="$1" '$2 == point { print $1, $2, $3, $4 }' /proc/mounts
 }
 
@@ -41,12 +41,13 @@ verify_writer() {
   : >mounted
   if [ -e "$target/mount" ]; then
     point=$(cat "$target/mount")
-    mounted "$point" >mounted
+    mount_at "$point" >mounted
     umount "$point"
   fi
   sum_up
   cp "$target/fio" writer.fio
-  tar --create --file "$work.memory" mounted writer.fio $(compgen -G '*-verify.state' || true)
+  shopt -s nullglob
+  tar --create --file "$work.memory" mounted writer.fio ./*-verify.state
   create "$work.memory" "${order[verify.put]}"
   if [ -e "$target/secondary" ]; then
     cp mounted "$work.gave-up"
