@@ -31,7 +31,7 @@ BEGAN = datetime(2026, 11, 20, 10, 15, tzinfo=UTC)
 EXECUTION = "demo-20261120-101500"
 SECONDS = 30
 COMMAND = "volumetry run campaigns/demo.yaml --on local"
-_KEPT = TemporaryDirectory(prefix="volumetry-synthetic-")  # as long as the tests run
+KEPT = TemporaryDirectory(prefix="volumetry-synthetic-")  # as long as the tests run
 
 Row = dict[str, Any]
 Rows = dict[str, list[Row]]
@@ -126,7 +126,7 @@ def make(folder: Path, *, repetitions: int = 6, seed: int = 1, **changes: Any) -
 @cache
 def standard() -> Synthetic:
     """The execution with all its defaults, made once for all tests."""
-    return make(Path(_KEPT.name) / "tables")
+    return make(Path(KEPT.name) / "tables")
 
 
 @cache

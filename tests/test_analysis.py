@@ -10,6 +10,7 @@ import pytest
 import synthetic
 
 from volumetry import analysis
+from volumetry.analysis import ladders, over_time
 from volumetry.plan import AWS, Plan, plan
 from volumetry.reading import check_campaign
 from volumetry.report import words
@@ -63,11 +64,11 @@ def test_a_topology_outside_the_ladder_is_compared_with_its_first_alone(report: 
 def test_intervals_need_six_trials(report: Report) -> None:
     ladder = {step.topology: step for step in steps(report, "randrw-4k")}
     single, mirror = ladder["single"], ladder["mirror"]
-    assert single.iops is not None
-    assert single.iops.low is not None
+    assert single.rate is not None
+    assert single.rate.low is not None
     assert (mirror.trials_valid, mirror.left_out) == (5, {"degraded": 1})
-    assert mirror.iops is not None
-    assert mirror.iops.low is None
+    assert mirror.rate is not None
+    assert mirror.rate.low is None
     assert mirror.against_previous is not None
     assert (mirror.against_previous.blocks, mirror.against_previous.low_pct) == (5, None)
 
@@ -91,7 +92,7 @@ def test_from_a_load_that_sat_on_a_limit_no_ladder_is_read(report: Report) -> No
     assert words.finding(panel) == panel.refusal
     assert words.remaining(panel) is None
     assert panel.ceilings[0].iops == 3000
-    assert all(step.iops is None and step.left_out == {"capped": 6} for step in panel.steps)
+    assert all(step.rate is None and step.left_out == {"capped": 6} for step in panel.steps)
     assert any(panel.refusal in warning for warning in report.warnings)
 
 
@@ -204,25 +205,25 @@ def test_a_step_may_change_what_is_on_the_volume_and_under_it() -> None:
         other={"stack": "drbd", "filesystem": "xfs", "drbd": {"protocol": "A"}, "kernel": "linux-image-cloud-amd64"},
         plain={"stack": "local"},
     ).topologies
-    assert list(analysis._changes(made["bare"], made["other"])) == [
+    assert list(ladders.changes(made["bare"], made["other"])) == [
         "kernel: the image's → linux-image-cloud-amd64",
         "file system: none → xfs",
         "DRBD protocol: C → A",
     ]
-    assert list(analysis._changes(made["plain"], made["bare"])) == ["stack: local → drbd"]
+    assert list(ladders.changes(made["plain"], made["bare"])) == ["stack: local → drbd"]
 
 
 def test_equals_in_a_group_are_equal_whatever_their_hosts_are_called() -> None:
     mirror = {"stack": "drbd", "together": "pair"}
     made = planned(one=mirror, other=mirror, far=mirror | {"azs": ["a", "b"]}, alone={"stack": "drbd"})
-    assert analysis._kind(made, "one") == analysis._kind(made, "other")
+    assert ladders.kind(made, "one") == ladders.kind(made, "other")
     # Another place, or a host of its own, is another thing.
-    assert analysis._kind(made, "one") != analysis._kind(made, "far")
-    assert analysis._kind(made, "one") != analysis._kind(made, "alone")
+    assert ladders.kind(made, "one") != ladders.kind(made, "far")
+    assert ladders.kind(made, "one") != ladders.kind(made, "alone")
 
 
 def test_long_executions_are_told_in_longer_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analysis, "MAX_SERIES_POINTS", 360)
+    monkeypatch.setattr(over_time, "MAX_SERIES_POINTS", 360)
     report = synthetic.analyse(
         synthetic.make(tmp_path, repetitions=3, matrix=[{"workloads": ["randrw-4k"], "tunings": ["stock"]}])
     )

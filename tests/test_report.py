@@ -11,8 +11,9 @@ import synthetic
 from rich.console import Console
 
 from volumetry.report import page, words
-from volumetry.report.charts import charts, colour
+from volumetry.report.charts import charts
 from volumetry.report.model import Report
+from volumetry.report.parts import colour
 from volumetry.report.terminal import ladders
 
 HOSTILE = """</script><img src=x onerror=alert(1)>'"&{{ 7 * 7 }}"""
@@ -71,7 +72,7 @@ def test_every_figure_of_the_report_is_in_a_table(report: Report, html: str) -> 
     values = {float(element["value"] or "nan") for element in Elements(html).of("data")}
     for panel in report.panels:
         for step in panel.steps:
-            estimates = (step.iops, step.bw_bytes_per_s, step.rtt_us, step.cpu_pct_per_kiops)
+            estimates = (step.rate, step.bw_bytes_per_s, step.rtt_us, step.cpu_pct_per_kiops)
             assert {estimate.median for estimate in estimates if estimate} <= values
             assert {-cost.pct for cost in (step.against_previous, step.against_first) if cost} <= values
             for found in step.latency.values():
@@ -167,9 +168,9 @@ def test_the_terminal_shows_the_ladder(report: Report) -> None:
     text = printed(report, 120)
     panel = report.panels[0]
     for step in panel.rungs:
-        assert step.iops is not None
+        assert step.rate is not None
         (line,) = [line for line in text.splitlines() if line.strip().startswith(f"{step.number} {step.topology} ")][:1]
-        assert words.count(step.iops.median) in line
+        assert words.count(step.rate.median) in line
         assert words.change(step.against_previous) in line
         assert f"{step.trials_valid}/{len(step.trials)}" in line
     assert "█" * 20 in text

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 import synthetic
+import synthetic_drbd
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from volumetry.report import page, words
 from volumetry.report.charts import charts
+from volumetry.report.failure_charts import timeline_id
 from volumetry.report.model import Report
 from volumetry.tables import partition
 
@@ -77,13 +79,13 @@ def test_it_draws_without_a_complaint_and_without_the_network(browser: Browser, 
 def test_the_ladders_bars_are_its_steps_and_as_long_as_their_medians(tab: Page, report: Report) -> None:
     for place, panel in enumerate(report.panels):
         bars = tab.locator(f'[data-chart="ladder-{place}"] .rungs_marks path')
-        measured = [step for step in panel.steps if step.iops]
+        measured = [step for step in panel.steps if step.rate]
         assert bars.count() == len(measured)
         if not measured:
             continue
         widths = [box["width"] for box in (bar.bounding_box() for bar in bars.all()) if box]
-        longest = max(step.iops.median for step in measured if step.iops)
-        expected = [max(widths) * step.iops.median / longest for step in measured if step.iops]
+        longest = max(step.rate.median for step in measured if step.rate)
+        expected = [max(widths) * step.rate.median / longest for step in measured if step.rate]
         assert widths == pytest.approx(expected, rel=0.01, abs=1)
 
 
@@ -150,8 +152,8 @@ def test_the_tables_stand_without_javascript(browser: Browser, url: str, report:
     tab = context.new_page()
     tab.goto(url)
     first = report.panels[0].steps[0]
-    assert first.iops is not None
-    assert tab.locator("#ladder tbody tr").first.inner_text().split("\t")[2].startswith(words.count(first.iops.median))
+    assert first.rate is not None
+    assert tab.locator("#ladder tbody tr").first.inner_text().split("\t")[2].startswith(words.count(first.rate.median))
     context.close()
 
 
@@ -159,3 +161,43 @@ def test_it_prints(tab: Page, tmp_path: Path) -> None:
     printed = tmp_path / "report.pdf"
     tab.pdf(path=printed, format="A4")
     assert printed.stat().st_size > 50_000
+
+
+@pytest.fixture(scope="module")
+def study(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("study")
+    page.write_bundle(folder / "bundle.js")
+    html = page.render(synthetic_drbd.study_report(), (folder / "bundle.js").read_text(encoding="utf-8"))
+    (folder / "report.html").write_text(html, encoding="utf-8")
+    return (folder / "report.html").as_uri()
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_study_with_failures_draws_without_a_complaint(browser: Browser, study: str, width: int) -> None:
+    tab = browser.new_page(viewport={"width": width, "height": 900})
+    said: list[str] = []
+    tab.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.goto(study)
+    tab.wait_for_selector("html[data-drawn]", timeout=60_000)
+    assert said == []
+    assert tab.locator("[data-chart] svg").count() == len(charts(synthetic_drbd.study_report()))
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    tab.close()
+
+
+def test_a_failure_is_shaded_for_as_long_as_it_lasted(browser: Browser, study: str) -> None:
+    tab = opened(browser, study)
+    (failure,) = [one for one in synthetic_drbd.study_report().failures if one.event == "cut-all-links"]
+    chart = tab.locator(f'[data-chart="{timeline_id(failure)}"]')
+    spans, states = (
+        [path.evaluate("path => path.getBBox().width") for path in chart.locator(f".{name}_marks path").all()]
+        for name in ("spans", "states")
+    )
+    assert failure.fault is not None
+    assert failure.resync is not None
+    a_second = sum(states) / failure.ends_s
+    lasted = [failure.fault[1] - failure.fault[0], failure.resync[1] - failure.resync[0]]
+    assert [width / a_second for width in spans] == pytest.approx(lasted, abs=0.05)
+    assert [width / a_second for width in states] == pytest.approx([14.2, 4.0, 6.3, 15.5], abs=0.05)
+    tab.close()

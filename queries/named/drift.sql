@@ -1,5 +1,5 @@
 -- Did the figures drift while the execution ran? For each valid trial of a cell that has three or more: hours since the
--- first, and how far its IOPS lie from the cell's median (per cent); drift_pct_per_hour: the slope of the regression line
+-- first, and how far its rate lies from the cell's median (per cent); drift_pct_per_hour: the slope of the regression line
 -- through all of them.
 WITH points AS (
     SELECT
@@ -8,7 +8,7 @@ WITH points AS (
         t.workload,
         t.repetition,
         (to_unixtime(t.started_at) - min(to_unixtime(t.started_at)) OVER ()) / 3600e0 AS hours,
-        100 * (t.iops / nullif(m.median, 0e0) - 1) AS deviation_pct
+        100 * (t.rate / nullif(m.median, 0e0) - 1) AS deviation_pct
     FROM valid_trials AS t
     INNER JOIN medians AS m
         ON
@@ -20,7 +20,7 @@ WITH points AS (
     WHERE
         t.dt = '${dt}'
         AND t.execution = '${execution}'
-        AND m.metric = 'iops'
+        AND m.metric = 'rate'
         AND m.base_topology IS NULL
         AND m.n >= 3
 ),

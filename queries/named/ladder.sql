@@ -45,7 +45,7 @@ SELECT
 FROM panels AS p
 CROSS JOIN steps AS s
 CROSS JOIN (
-    VALUES 'iops', 'bw_bytes_per_s', 'cpu_pct', 'peer_cpu_pct', 'cpu_pct_per_kiops', 'rtt_us'
+    VALUES 'iops', 'bw_bytes_per_s', 'rate', 'cpu_pct', 'peer_cpu_pct', 'cpu_pct_per_kiops', 'rtt_us'
 ) AS m (metric)
 LEFT JOIN steps AS previous ON s.step = previous.step + 1
 LEFT JOIN steps AS first ON first.step = 1 AND s.step > 1

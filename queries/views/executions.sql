@@ -1,4 +1,5 @@
--- One row an execution: when it ran (UTC), where, and how many of its trials may be compared.
+-- One row an execution: when it ran (UTC), where, and how many of its trials may be compared. trials_under_failure: trials
+-- that are told by themselves.
 SELECT
     dt,
     execution,
@@ -8,7 +9,8 @@ SELECT
     min(started_at) AS started_at,
     max(ended_at) AS ended_at,
     count(*) FILTER (WHERE is_last) AS trials,
-    count(*) FILTER (WHERE is_last AND verdict = 'valid') AS trials_valid,
+    count(*) FILTER (WHERE is_last AND verdict = 'valid' AND failure IS NULL) AS trials_valid,
+    count(*) FILTER (WHERE is_last AND failure IS NOT NULL) AS trials_under_failure,
     count(*) AS attempts
 FROM attempts
 GROUP BY dt, execution

@@ -1,99 +1,53 @@
 """The charts of a report as Vega-Lite specifications, which the page draws where JavaScript runs.
 
-Colours are CSS variables of the page, so that a chart follows its light, dark and printed looks by itself. Every chart
-stands beside a table with the same figures.
+Every chart stands beside a table with the same figures.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
 
 from volumetry.report import words
-from volumetry.report.model import Curve, Deviation, Estimate, Panel, Report, Series, Step
+from volumetry.report.failure_charts import timelines
+from volumetry.report.model import Curve, Deviation, Estimate, Panel, Path, Report, Series, Step
+from volumetry.report.parts import (
+    GAIN,
+    LOSS,
+    MUTED,
+    ROW,
+    TEXT,
+    Chart,
+    Spec,
+    axis,
+    base,
+    by_topology,
+    choice,
+    colour,
+    hover,
+    layer,
+    nominal_axis,
+    opacity,
+    rows,
+    tooltip,
+    topologies,
+    topology_axis,
+)
 
-Spec = dict[str, Any]
-
-TEXT = "var(--text)"
-MUTED = "var(--muted)"
-LOSS = "var(--loss)"
-GAIN = "var(--gain)"
-COLOURS = 8  # --t1 to --t8 of the page
-ROW = 44  # pixels of a topology's row
 LIMIT_IN_SIGHT = 1.4  # times the furthest figure; a limit beyond would squeeze the bars
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A chart: its place on the page, what it shows (for those who cannot see it), its specification."""
-
-    id: str
-    label: str
-    spec: Spec
 
 
 def charts(report: Report) -> list[Chart]:
     """Every chart of the page."""
     drawn: list[Chart | None] = []
     for place, panel in enumerate(report.panels):
-        drawn += [_ladder(report, panel, place), _latency(report, panel, place), _curves(report, panel, place)]
-        drawn += [_cpu(report, panel, place)]
-    drawn += [*_series(report), _drift(report)]
+        drawn += [_ladder(report, panel, place)] if is_ladder(report, panel) else []
+        drawn += [_latency(report, panel, place), _curves(report, panel, place), _cpu(report, panel, place)]
+    drawn += [*timelines(report), _paths(report), *_series(report), _drift(report)]
     return [chart for chart in drawn if chart]
 
 
-def topologies(report: Report) -> list[str]:
-    """Every topology that was planned, the ladder's in its order first."""
-    return list(dict.fromkeys([*report.ladder, *(step.topology for panel in report.panels for step in panel.steps)]))
-
-
-def colour(report: Report, topology: str) -> str:
-    """The colour of a topology, the same in every chart."""
-    return f"var(--t{topologies(report).index(topology) % COLOURS + 1})"
-
-
-# --- parts ------------------------------------------------------------------------------------------------------
-
-
-def _rows(values: Iterable[Spec]) -> Spec:
-    return {"values": list(values)}
-
-
-def _base(height: int, **fields: Any) -> Spec:
-    return {"width": "container", "height": height, "autosize": {"type": "fit-x", "contains": "padding"}, **fields}
-
-
-def _by_topology(report: Report, names: Sequence[str]) -> Spec:
-    """A colour channel."""
-    scale = {"domain": list(names), "range": [colour(report, name) for name in names]}
-    return {"field": "topology", "type": "nominal", "legend": None, "scale": scale}
-
-
-def _topology_axis(steps: Sequence[Step]) -> Spec:
-    axis = {"title": None, "labelLimit": 180, "ticks": False, "domain": False, "labelPadding": 8}
-    domain = [step.topology for step in steps]
-    return {"field": "topology", "type": "nominal", "scale": {"domain": domain}, "axis": axis}
-
-
-def _axis(title: str | None, highest: float, **fields: Any) -> Spec:
-    """An axis of numbers that a person can read: 1,500, not 1.5e+3."""
-    return {"title": title, "format": ",.0f" if highest >= 10 else ",.2~f", "tickCount": 5, **fields}
-
-
-def _choice(field: str, **values: Any) -> Spec:
-    """A channel without a legend: value of the field -> value of the channel."""
-    scale = {"domain": list(values), "range": list(values.values())}
-    return {"field": field, "type": "nominal", "legend": None, "scale": scale}
-
-
-def _opacity(field: str, **values: float) -> Spec:
-    # Vega-Lite warns of an opacity without an order.
-    return _choice(field, **values) | {"type": "ordinal"}
-
-
-def _tooltip(*fields: str | tuple[str, str]) -> list[Spec]:
-    pairs = [(field, field) if isinstance(field, str) else field for field in fields]
-    return [{"field": field, "type": "nominal", "title": title} for field, title in pairs]
+def is_ladder(report: Report, panel: Panel) -> bool:
+    """Whether a panel is shown as a ladder: a sweep of one topology's tunings is shown among the tunings."""
+    return panel.tuning == report.base_tuning or len(panel.steps) > 1
 
 
 # --- the ladder -------------------------------------------------------------------------------------------------
@@ -111,16 +65,16 @@ def _ladder(report: Report, panel: Panel, place: int) -> Chart:
     x = {
         "type": "quantitative",
         "scale": {"domain": [0, end], "nice": False},
-        "axis": _axis(f"median {panel.unit}", end),
+        "axis": axis(f"median {panel.unit}", end),
     }
     layers = [
         {"name": "rungs"}
-        | _layer(
+        | layer(
             _bars(panel),
             {"type": "bar", "height": {"band": 0.62}, "cornerRadiusEnd": 3},
-            x={**x, "field": "iops"},
-            color=_by_topology(report, [step.topology for step in panel.steps]),
-            tooltip=_tooltip(
+            x={**x, "field": "rate"},
+            color=by_topology(report, [step.topology for step in panel.steps]),
+            tooltip=tooltip(
                 "topology",
                 ("text", f"median {panel.unit}"),
                 ("interval", "95 % interval"),
@@ -129,77 +83,73 @@ def _ladder(report: Report, panel: Panel, place: int) -> Chart:
                 ("trials", "valid trials"),
             ),
         ),
-        _layer(
+        layer(
             _moves(panel),
             {"type": "bar", "height": {"band": 0.62}, "opacity": 0.26},
             x={**x, "field": "from"},
             x2={"field": "to"},
-            color=_choice("way", **_WAYS),
+            color=choice("way", **_WAYS),
         ),
-        _layer(
+        layer(
             ({"topology": limit.topology, "limit": limit.iops, "cause": limit.cause} for limit in limits),
             {"type": "tick", "color": MUTED, "thickness": 1.5, "bandSize": ROW},
             x={**x, "field": "limit"},
-            tooltip=_tooltip(("limit", "limit foretold"), "cause"),
+            tooltip=tooltip(("limit", "limit foretold"), "cause"),
         ),
-        _layer(
+        layer(
             ({"topology": limit.topology, "limit": limit.iops, "text": limit.cause} for limit in limits[:1]),
             {"type": "text", "align": "left", "dx": 5, "dy": -15, "fontSize": 10.5, "color": MUTED},
             x={**x, "field": "limit"},
             text={"field": "text"},
         ),
-        _layer(
+        layer(
             _points(panel),
             {"type": "point", "size": 24, "strokeWidth": 1.1, "stroke": TEXT, "fill": "var(--surface)", "opacity": 0.9},
-            x={**x, "field": "iops"},
-            shape=_choice("kind", **{"valid": "circle", "left out": "cross"}),
-            tooltip=_tooltip("topology", "repetition", ("text", panel.unit), "verdict"),
+            x={**x, "field": "rate"},
+            shape=choice("kind", **{"valid": "circle", "left out": "cross"}),
+            tooltip=tooltip("topology", "repetition", ("text", panel.unit), "verdict"),
         ),
-        _layer(
+        layer(
             _intervals(panel),
             {"type": "rule", "strokeWidth": 2, "color": TEXT},
             x={**x, "field": "low"},
             x2={"field": "high"},
         ),
         *(
-            _layer(
+            layer(
                 (label for label in _labels(panel) if label[field]),
                 {"type": "text", "align": "left", "dx": dx, "fontSize": 13, "fontWeight": 600},
                 x={**x, "field": "end"},
                 text={"field": field},
-                color=_choice("way", **_WAYS) if field == "change" else {"value": TEXT},
+                color=choice("way", **_WAYS) if field == "change" else {"value": TEXT},
             )
             for field, dx in (("text", 10), ("change", median_px))
         ),
     ]
-    spec = _base(
+    spec = base(
         ROW * len(panel.steps),
-        encoding={"y": _topology_axis(panel.steps)},
-        layer=[layer for layer in layers if layer["data"]["values"]],
+        encoding={"y": topology_axis(panel.steps)},
+        layer=[one for one in layers if one["data"]["values"]],
         padding={"left": 5, "top": 5, "bottom": 5, "right": 22},
         resolve={"scale": {"color": "independent"}},
     )
     return Chart(f"ladder-{place}", f"{panel.workload}, {panel.tuning}: {words.finding(panel)}", spec)
 
 
-def _layer(values: Iterable[Spec], mark: Spec, **encoding: Spec | list[Spec]) -> Spec:
-    return {"data": _rows(values), "mark": mark, "encoding": encoding}
-
-
 def _reaches(panel: Panel) -> list[float]:
     """Everything that the chart must have room for."""
-    medians = [step.iops.median for step in panel.steps if step.iops]
-    return [*medians, *(trial.iops for step in panel.steps for trial in step.trials if trial.iops)]
+    medians = [step.rate.median for step in panel.steps if step.rate]
+    return [*medians, *(trial.rate for step in panel.steps for trial in step.trials if trial.rate)]
 
 
 def _bars(panel: Panel) -> Iterator[Spec]:
     for step in panel.steps:
-        if step.iops:
+        if step.rate:
             yield {
                 "topology": step.topology,
-                "iops": step.iops.median,
-                "text": words.count(step.iops.median),
-                "interval": words.interval(step.iops) or "none: fewer than six trials",
+                "rate": step.rate.median,
+                "text": words.count(step.rate.median),
+                "interval": words.interval(step.rate) or "none: fewer than six trials",
                 "change": words.change(step.against_previous),
                 "first": words.change(step.against_first),
                 "trials": f"{step.trials_valid} of {len(step.trials)}",
@@ -216,18 +166,18 @@ def _moves(panel: Panel) -> Iterator[Spec]:
 def _pairs(panel: Panel) -> Iterator[tuple[str, Estimate, Estimate]]:
     """Each rung that is compared with the one right before it, and the figures of both."""
     for before, step in pairwise(panel.rungs):
-        if step.against_previous and before.iops and step.iops:
-            yield step.topology, before.iops, step.iops
+        if step.against_previous and before.rate and step.rate:
+            yield step.topology, before.rate, step.rate
 
 
 def _points(panel: Panel) -> Iterator[Spec]:
     for step in panel.steps:
         for trial in step.trials:
-            if trial.iops is not None:
+            if trial.rate is not None:
                 yield {
                     "topology": step.topology,
-                    "iops": trial.iops,
-                    "text": words.count(trial.iops),
+                    "rate": trial.rate,
+                    "text": words.count(trial.rate),
                     "repetition": trial.repetition,
                     "verdict": trial.verdict,
                     "kind": "valid" if trial.verdict == "valid" else "left out",
@@ -236,21 +186,21 @@ def _points(panel: Panel) -> Iterator[Spec]:
 
 def _intervals(panel: Panel) -> Iterator[Spec]:
     for step in panel.steps:
-        if step.iops and step.iops.low is not None:
-            yield {"topology": step.topology, "low": step.iops.low, "high": step.iops.high}
+        if step.rate and step.rate.low is not None:
+            yield {"topology": step.topology, "low": step.rate.low, "high": step.rate.high}
 
 
 def _labels(panel: Panel) -> Iterator[Spec]:
     """Beyond everything else in the row: the median, and what the step changed."""
     before = {topology: estimate for topology, estimate, _ in _pairs(panel)}
     for step in panel.steps:
-        ends = [estimate.median for estimate in (step.iops, before.get(step.topology)) if estimate]
-        ends += [trial.iops for trial in step.trials if trial.iops]
+        ends = [estimate.median for estimate in (step.rate, before.get(step.topology)) if estimate]
+        ends += [trial.rate for trial in step.trials if trial.rate]
         if ends:
             yield {
                 "topology": step.topology,
                 "end": max(ends),
-                "text": words.count(step.iops.median) if step.iops else words.left_out(step),
+                "text": words.count(step.rate.median) if step.rate else words.left_out(step),
                 "change": words.change(step.against_previous) if step.against_previous else "",
                 "way": words.way(step.against_previous),
             }
@@ -283,22 +233,22 @@ def _latency(report: Report, panel: Panel, place: int) -> Chart | None:
         for step in steps
         for name, us in zip(_PERCENTILES, _percentiles(step), strict=True)
     ]
-    shapes = _choice("percentile", **_PERCENTILES) | {
+    shapes = choice("percentile", **_PERCENTILES) | {
         "legend": {"title": None, "orient": "top", "symbolFillColor": TEXT, "symbolStrokeWidth": 0}
     }
-    spec = _base(
+    spec = base(
         ROW * len(steps),
-        data=_rows(values),
+        data=rows(values),
         encoding={
-            "y": _topology_axis(steps),
+            "y": topology_axis(steps),
             "x": _LATENCY,
-            "color": _by_topology(report, [step.topology for step in steps]),
+            "color": by_topology(report, [step.topology for step in steps]),
         },
         layer=[
             {"mark": {"type": "line", "strokeWidth": 3, "opacity": 0.35}},
             {
                 "mark": {"type": "point", "filled": True, "size": 95, "opacity": 1},
-                "encoding": {"shape": shapes, "tooltip": _tooltip("topology", "percentile", ("text", "latency"))},
+                "encoding": {"shape": shapes, "tooltip": tooltip("topology", "percentile", ("text", "latency"))},
             },
             # A p99 close to its p50 would be written over it.
             _texts("datum.percentile != 'p99'", -13),
@@ -350,9 +300,9 @@ def _curves(report: Report, panel: Panel, place: int) -> Chart | None:
     if not curves:
         return None
     us = "datum.us >= 1000 ? format(datum.us / 1000, '.3~r') + ' ms' : format(datum.us, '.3~r') + ' µs'"
-    spec = _base(
+    spec = base(
         ROW * max(len(panel.steps), 4),
-        data=_rows(_curve(curve) for curve in curves),
+        data=rows(_curve(curve) for curve in curves),
         transform=[
             {"flatten": ["above", "us"]},
             {"calculate": "format(100 - 100 / datum.above, '.6~r') + ' %'", "as": "share"},
@@ -361,11 +311,11 @@ def _curves(report: Report, panel: Panel, place: int) -> Chart | None:
         encoding={
             "x": _SHARES,
             "y": {**_LATENCY, "scale": {"type": "log", "nice": False}},
-            "color": _by_topology(report, [step.topology for step in panel.steps]),
+            "color": by_topology(report, [step.topology for step in panel.steps]),
         },
         layer=[
             {"mark": {"type": "line", "strokeWidth": 2, "interpolate": "step-before"}},
-            _hover("topology", ("share", "operations"), ("text", "took at most")),
+            hover("topology", ("share", "operations"), ("text", "took at most")),
         ],
     )
     label = f"{panel.workload}, {panel.tuning}: latency against the share of operations, by topology"
@@ -378,10 +328,77 @@ def _curve(curve: Curve) -> Spec:
     return {"topology": curve.topology, "above": above, "us": [us for _, us in curve.points]}
 
 
-def _hover(*fields: str | tuple[str, str], **encoding: Spec) -> Spec:
-    """Points that show when pointed at: a line alone would tell of its first point wherever it is touched."""
-    mark = {"type": "point", "filled": True, "size": 55, "opacity": 0, "aria": False}
-    return {"name": "hover", "mark": mark, "encoding": {"tooltip": _tooltip(*fields), **encoding}}
+# --- the path of a write ----------------------------------------------------------------------------------------
+
+_PARTS = {"round trip": MUTED, "write without the peer": "var(--t2)", "mirrored write": "var(--t1)"}
+
+
+def path_name(report: Report, path: Path) -> str:
+    """What a path is called: its topology, and what else tells it from the others."""
+    one_load = len({one.workload for one in report.paths}) == 1
+    own = [path.topology, "" if one_load else path.workload, path.tuning if path.tuning != report.base_tuning else ""]
+    return ", ".join(filter(None, own))
+
+
+def _paths(report: Report) -> Chart | None:
+    """What is foretold of a mirrored write, part by part, above what it takes."""
+    paths = [path for path in report.paths if path.mirrored_us is not None]
+    values = [
+        {"path": path_name(report, path), "bar": bar, "part": part, "us": us, "text": words.latency(us)}
+        for path in paths
+        for bar, part, us in (
+            ("foretold", "write without the peer", path.local_us),
+            ("foretold", "round trip", path.rtt_us),
+            ("measured", "mirrored write", path.mirrored_us),
+        )
+        if us is not None
+    ]
+    if not values:
+        return None
+    end = 1.2 * max(us for path in paths for us in (path.mirrored_us, path.foretold_us) if us is not None)
+    order = list(_PARTS)
+    spec = _part_bars(values, [path_name(report, path) for path in paths], end)
+    spec["encoding"]["order"] = {"field": "place", "type": "quantitative"}
+    for value in values:
+        value["place"] = -order.index(str(value["part"]))
+    return Chart("path", "A mirrored write: the round trip and a write without the peer together, against it", spec)
+
+
+def _part_bars(values: list[Spec], names: Sequence[str], end: float) -> Spec:
+    legend = {"title": None, "orient": "top", "symbolType": "square"}
+    return base(
+        2 * 30 * len(names),
+        data=rows(values),
+        encoding={
+            "y": nominal_axis("path", names),
+            "yOffset": {"field": "bar", "scale": {"domain": ["foretold", "measured"], "paddingOuter": 0.15}},
+            "x": {
+                "field": "us",
+                "type": "quantitative",
+                "stack": "zero",
+                "scale": {"domain": [0, end], "nice": False},
+                "axis": axis("median completion latency, µs", end),
+            },
+        },
+        layer=[
+            {
+                "mark": {"type": "bar", "cornerRadiusEnd": 2},
+                "encoding": {
+                    "color": choice("part", **_PARTS) | {"legend": legend},
+                    "tooltip": tooltip("path", "part", ("text", "latency")),
+                },
+            },
+            {
+                "transform": [{"aggregate": [{"op": "sum", "field": "us", "as": "us"}], "groupby": ["path", "bar"]}],
+                "mark": {"type": "text", "align": "left", "dx": 6, "fontSize": 11.5, "color": MUTED},
+                "encoding": {
+                    "x": {"field": "us", "type": "quantitative", "stack": None},
+                    "text": {"field": "bar"},
+                    "color": {"value": MUTED},
+                },
+            },
+        ],
+    )
 
 
 # --- CPU, time, drift -------------------------------------------------------------------------------------------
@@ -401,21 +418,21 @@ def _cpu(report: Report, panel: Panel, place: int) -> Chart | None:
     steps = [step for step in panel.steps if step.cpu_pct]
     end = 1.2 * max(estimate.median for step in steps for estimate in (step.cpu_pct, step.peer_cpu_pct) if estimate)
     x = {"field": "pct", "type": "quantitative", "scale": {"domain": [0, end], "nice": False}}
-    spec = _base(
+    spec = base(
         ROW * len(steps),
-        data=_rows(values),
+        data=rows(values),
         encoding={
-            "y": _topology_axis(steps),
+            "y": topology_axis(steps),
             "yOffset": {"field": "hosts", "scale": {"domain": list(kinds)}},
-            "x": {**x, "axis": _axis("CPU of a host, %", end)},
+            "x": {**x, "axis": axis("CPU of a host, %", end)},
         },
         layer=[
             {
                 "mark": {"type": "bar", "cornerRadiusEnd": 2},
                 "encoding": {
-                    "color": _by_topology(report, [step.topology for step in steps]),
-                    "opacity": _opacity("hosts", load=1, copy=0.45),
-                    "tooltip": _tooltip("topology", "hosts", ("text", "CPU")),
+                    "color": by_topology(report, [step.topology for step in steps]),
+                    "opacity": opacity("hosts", load=1, copy=0.45),
+                    "tooltip": tooltip("topology", "hosts", ("text", "CPU")),
                 },
             },
             {
@@ -437,7 +454,7 @@ def _series(report: Report) -> Iterator[Chart]:
     highest: dict[str, float] = {}
     groups: dict[str, list[Series]] = {}
     for series in report.series:
-        top = max(iops for _, iops in series.points)
+        top = max(rate for _, rate in series.points)
         highest[series.workload] = max(highest.get(series.workload, 0.0), top)
         groups.setdefault(series_id(series), []).append(series)
     for name, group in groups.items():
@@ -449,11 +466,12 @@ _SECONDS = "datum.label + ' s'"
 
 def _multiple(report: Report, name: str, group: Sequence[Series], end: float) -> Chart:
     first = group[0]
-    y = {"field": "iops", "type": "quantitative", "scale": {"domain": [0, end], "nice": False}}
-    spec = _base(
+    unit = next((panel.unit for panel in report.panels if panel.workload == first.workload), "")
+    y = {"field": "rate", "type": "quantitative", "scale": {"domain": [0, end], "nice": False}}
+    spec = base(
         110,
-        data=_rows(_line(series) for series in group),
-        transform=[{"flatten": ["s", "iops"]}, {"calculate": "format(datum.iops, ',')", "as": "text"}],
+        data=rows(_line(series) for series in group),
+        transform=[{"flatten": ["s", "rate"]}, {"calculate": "format(datum.rate, ',')", "as": "text"}],
         encoding={
             "x": {
                 "field": "s",
@@ -461,22 +479,22 @@ def _multiple(report: Report, name: str, group: Sequence[Series], end: float) ->
                 "scale": {"nice": False},
                 "axis": {"title": None, "tickCount": 4, "tickMinStep": 1, "format": ",.0f", "labelExpr": _SECONDS},
             },
-            "y": {**y, "axis": _axis(None, end, tickCount=3)},
+            "y": {**y, "axis": axis(None, end, tickCount=3)},
             "detail": {"field": "repetition"},
-            "color": _choice("kind", **{"valid": colour(report, first.topology), "left out": LOSS}),
+            "color": choice("kind", **{"valid": colour(report, first.topology), "left out": LOSS}),
         },
         layer=[
             {
                 "mark": {"type": "line", "strokeWidth": 1.4},
                 "encoding": {
-                    "strokeDash": _choice("kind", **{"valid": [1, 0], "left out": [4, 3]}),
-                    "opacity": _opacity("kind", **{"valid": 0.75, "left out": 1}),
+                    "strokeDash": choice("kind", **{"valid": [1, 0], "left out": [4, 3]}),
+                    "opacity": opacity("kind", **{"valid": 0.75, "left out": 1}),
                 },
             },
-            _hover("repetition", "verdict", ("s", "second"), ("text", "operations a second")),
+            hover("repetition", "verdict", ("s", "second"), ("text", unit)),
         ],
     )
-    label = f"{first.workload}, {first.tuning}, {first.topology}: operations a second over time, trial by trial"
+    label = f"{first.workload}, {first.tuning}, {first.topology}: {unit} over time, trial by trial"
     return Chart(name, label, spec)
 
 
@@ -486,7 +504,7 @@ def _line(series: Series) -> Spec:
         "verdict": series.verdict,
         "kind": "valid" if series.verdict == "valid" else "left out",
         "s": [second for second, _ in series.points],
-        "iops": [round(iops) if iops >= 100 else iops for _, iops in series.points],
+        "rate": [round(rate) if rate >= 100 else rate for _, rate in series.points],
     }
 
 
@@ -497,9 +515,9 @@ def _drift(report: Report) -> Chart | None:
     unit, per_hour = ("hours", 1.0) if report.span_hours >= 2 else ("minutes", 60.0)
     x = {"field": "since", "type": "quantitative", "scale": {"nice": False, "padding": 6}}
     y = {"field": "pct", "type": "quantitative"}
-    spec = _base(
+    spec = base(
         180,
-        data=_rows(_deviation(one, per_hour) for one in report.deviations),
+        data=rows(_deviation(one, per_hour) for one in report.deviations),
         encoding={
             "x": {**x, "axis": {"title": f"{unit} since the first trial", "tickCount": 8}},
             "y": {**y, "axis": {"title": "from the cell's median, %", "tickCount": 5}},
@@ -509,8 +527,8 @@ def _drift(report: Report) -> Chart | None:
             {
                 "mark": {"type": "point", "filled": True, "size": 45, "opacity": 0.8},
                 "encoding": {
-                    "color": _by_topology(report, topologies(report)),
-                    "tooltip": _tooltip("topology", "workload", "tuning", "repetition", ("text", "from the median")),
+                    "color": by_topology(report, topologies(report)),
+                    "tooltip": tooltip("topology", "workload", "tuning", "repetition", ("text", "from the median")),
                 },
             },
         ],

@@ -16,8 +16,10 @@ import jinja2
 from markupsafe import Markup
 
 from volumetry.report import words
-from volumetry.report.charts import charts, colour, series_id, topologies
+from volumetry.report.charts import charts, is_ladder, path_name, series_id
+from volumetry.report.failure_charts import timeline_id
 from volumetry.report.model import HostLoad, Panel, Report, Series
+from volumetry.report.parts import colour, topologies
 
 HERE = Path(__file__).parent
 
@@ -48,6 +50,8 @@ def render(report: Report, bundle: str) -> str:
         words=words,
         colour=lambda topology: colour(report, topology),
         series_id=series_id,
+        timeline_id=timeline_id,
+        path_name=lambda path: path_name(report, path),
         charts={chart.id: chart for chart in drawn},
         data=_embedded({chart.id: chart.spec for chart in drawn}),
         style=Markup((HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704
@@ -76,6 +80,8 @@ def _environment() -> jinja2.Environment:
         words.left_out,
         words.remaining,
         words.finding,
+        words.seconds,
+        words.percent,
     ):
         environment.filters[filter_.__name__] = filter_
     return environment
@@ -89,6 +95,8 @@ class _Section:
     panel: Panel
     directions: tuple[str, ...]
     hosts: tuple[HostLoad, ...]
+    has_bytes: bool  # beside a rate that is none of bytes
+    has_cpu_per_rate: bool
     series: tuple[Series, ...]  # one of each topology: its chart shows all of its trials
     is_ladder: bool
     is_answer: bool
@@ -98,16 +106,18 @@ def _section(report: Report, place: int, panel: Panel) -> _Section:
     def here(one: HostLoad | Series) -> bool:
         return (one.workload, one.tuning) == (panel.workload, panel.tuning)
 
-    stock = panel.tuning == report.panels[0].tuning
+    stock = panel.tuning == report.base_tuning
+    is_path = panel.workload in {path.workload for path in report.paths}
     return _Section(
         place=place,
         panel=panel,
         directions=_directions(panel),
         hosts=tuple(filter(here, report.hosts)),
+        has_bytes=panel.unit != "MB/s" and any(step.bw_bytes_per_s for step in panel.steps),
+        has_cpu_per_rate=any(step.cpu_pct_per_kiops for step in panel.steps),
         series=tuple({series.topology: series for series in filter(here, report.series)}.values()),
-        # A sweep of one topology's tunings is shown among the tunings.
-        is_ladder=stock or len(panel.steps) > 1,
-        is_answer=stock or words.remaining(panel) is not None,
+        is_ladder=is_ladder(report, panel),
+        is_answer=words.remaining(panel) is not None or (stock and not is_path),
     )
 
 

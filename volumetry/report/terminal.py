@@ -1,4 +1,4 @@
-"""The ladders of a report for a terminal."""
+"""A report for a terminal: its ladders, and a line for each of the rest."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,10 @@ _STYLES = {"lost": "red", "gained": "green", "level": "dim"}
 
 
 def ladders(report: Report, width: int) -> Group:
-    """One table a load and tuning, with what it says, then what to know before believing it; ``width`` in cells."""
+    """One table a load and tuning, with what it says, then what to know before believing it; ``width`` in cells.
+
+    Before that, a line for each path, each failure and each published figure.
+    """
     return Group(*_parts(report, width >= WIDE))
 
 
@@ -25,6 +28,14 @@ def _parts(report: Report, wide: bool) -> Iterator[RenderableType]:
     for panel in report.panels:
         yield _table(panel, wide)
         yield Text(f"{words.finding(panel)}\n", style="bold")
+    for path in report.paths:
+        yield Text(words.path(path))
+    for failure in report.failures:
+        yield Text.assemble((f"{failure.topology}, {failure.event}: ", "bold"), words.failure_line(failure))
+    for ratio in report.published.ratios if report.published else ():
+        yield Text(words.against_published(ratio))
+    if report.paths or report.failures or report.published:
+        yield Text()
     for warning in report.warnings:
         yield Text(f"! {warning}", style="yellow")
 
@@ -51,8 +62,8 @@ def _row(panel: Panel, step: Step) -> dict[str, Text]:
     number = f"{step.number} " if step.number else "  "
     return {
         "topology": Text(number + step.topology),
-        "": Text(_bar(step.iops.median / panel.highest if step.iops and panel.highest else 0.0), style="cyan"),
-        panel.unit: Text(words.count(step.iops.median if step.iops else None), style="bold"),
+        "": Text(_bar(step.rate.median / panel.highest if step.rate and panel.highest else 0.0), style="cyan"),
+        panel.unit: Text(words.count(step.rate.median if step.rate else None), style="bold"),
         "Δ step": _change(step.against_previous),
         "Δ first": _change(step.against_first),
         "p50": Text(words.latency(latency.p50_us if latency else None)),

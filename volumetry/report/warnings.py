@@ -15,10 +15,18 @@ TAIL_OPERATIONS = 10
 
 def warnings(report: Report) -> Iterator[str]:
     """Sentences, the gravest first."""
+    yield from _of_the_data(report)
     yield from _of_the_place(report)
     yield from _of_the_trials(report)
     yield from _of_the_method(report)
     yield from _of_the_machine(report)
+
+
+def _of_the_data(report: Report) -> Iterator[str]:
+    for failure in report.failures:
+        if failure.writes_lost or failure.legs_identical is False:
+            told = f"{words.writes(failure)} {words.legs(failure)}"
+            yield f"{failure.topology} under {failure.event}, repetition {failure.repetition}: {told}"
 
 
 def _of_the_place(report: Report) -> Iterator[str]:
@@ -29,11 +37,19 @@ def _of_the_place(report: Report) -> Iterator[str]:
         )
     if "process" in report.host_kind:
         yield "Its hosts are processes and its volumes throttled files: these are not figures of EBS."
+    if "guest" in report.host_kind:
+        yield (
+            "Its hosts are virtual machines on an emulated CPU and its volumes throttled files: read ratios, not "
+            "absolute figures."
+        )
 
 
 def _of_the_trials(report: Report) -> Iterator[str]:
-    if report.planned > report.trials:
-        yield f"{report.planned - report.trials} of {report.planned} planned trials left no result."
+    told = report.trials + len(report.failures)
+    if report.planned > told:
+        yield f"{report.planned - told} of {report.planned} planned trials left no result."
+    if report.failures:
+        yield f"{len(report.failures)} trials ran under a failure: they are told by themselves and enter no comparison."
     totals: Counter[str] = Counter()
     for count in report.verdicts:
         totals.update({verdict: trials for verdict, trials in count.counts.items() if verdict != "valid"})

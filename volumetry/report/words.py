@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from volumetry.report.model import Cost, Estimate, Panel, Report, Step
+from volumetry.report.model import Cost, Estimate, Event, Failure, Panel, Path, PublishedRatio, Report, Step
 
 NONE = "\N{EN DASH}"
 SPACE = "\N{NO-BREAK SPACE}"  # a unit stays with its number
@@ -107,20 +107,128 @@ def _finding(panel: Panel) -> Iterator[str]:
     rungs, left = panel.rungs, remaining(panel)
     if panel.refusal:
         yield panel.refusal
-    elif not rungs:
+    elif not any(step.rate for step in panel.steps):
         yield "No valid trial: nothing can be said."
     elif left is None:
-        reached = [f"{step.topology} reaches {count(step.iops.median)} {panel.unit}" for step in rungs if step.iops]
+        told = [step for step in panel.steps if step.rate]
+        reached = [f"{step.topology} reaches {count(step.rate.median)} {panel.unit}" for step in told if step.rate]
         yield f"{'; '.join(reached)}."
     else:
         first, last = rungs[0], rungs[-1]
-        assert first.iops is not None
-        assert last.iops is not None
+        assert first.rate is not None
+        assert last.rate is not None
         yield (
-            f"{last.topology} keeps {left:.0f}{SPACE}% of what {first.topology} reaches: {count(last.iops.median)} of "
-            f"{count(first.iops.median)} {panel.unit}."
+            f"{last.topology} keeps {left:.0f}{SPACE}% of what {first.topology} reaches: {count(last.rate.median)} of "
+            f"{count(first.rate.median)} {panel.unit}."
         )
         costliest = panel.costliest
         if costliest is not None:
             why = f" ({'; '.join(costliest.changes)})" if costliest.changes else ""
             yield f"The costliest step is {costliest.topology}{why}: {change(costliest.against_previous)}."
+
+
+# --- failures, the path of a write, published figures ----------------------------------------------------------------
+
+
+def seconds(value: float | None) -> str:
+    """A time: 0.42 s, 12.3 s."""
+    return NONE if value is None else f"{value:.2f}{SPACE}s" if value < 1 else f"{value:.1f}{SPACE}s"
+
+
+def percent(value: float | None) -> str:
+    """A per cent without decimals, or with one below ten: 96 %, 4.2 %."""
+    return NONE if value is None else f"{value:.0f}{SPACE}%" if value >= 10 else f"{value:.1f}{SPACE}%"
+
+
+def failure(one: Failure) -> str:
+    """What a failure did, in a few sentences."""
+    return " ".join([*_load_under(one), writes(one), legs(one)])
+
+
+def _load_under(one: Failure) -> Iterator[str]:
+    if one.stall_s is not None:
+        yield f"The load stood still for {seconds(one.stall_s)}."
+    if one.degraded_pct is not None:
+        yield f"While the failure lasted it went on at {percent(one.degraded_pct)} of before."
+    if one.resync_s is not None:
+        while_it = f", the load meanwhile at {percent(one.resync_pct)}" if one.resync_pct is not None else ""
+        yield f"The resync took {seconds(one.resync_s)}{while_it}."
+
+
+def failure_line(one: Failure) -> str:
+    """What a failure did, in a line: standstill; rate before, during it, during the resync; writes; legs."""
+    rates = [f"{count(rate)}{f' ({percent(pct)})' if pct is not None else ''}" for rate, pct in (
+        (one.before_rate, None), (one.degraded_rate, one.degraded_pct), (one.resync_rate, one.resync_pct),
+    )]  # fmt: skip
+    lost = "not checked" if one.writes_lost is None else f"{one.writes_lost:,} of {one.writes_acknowledged or 0:,} lost"
+    alike = {None: "not compared", True: "identical", False: "DIFFERENT"}[one.legs_identical]
+    return (
+        f"stood {seconds(one.stall_s)}; {' → '.join(rates)} {one.unit}; resync {seconds(one.resync_s)}; "
+        f"writes {lost}; legs {alike}"
+    )
+
+
+def writes(one: Failure) -> str:
+    """What became of the writes that were acknowledged, and whether anybody looked."""
+    if one.writes_acknowledged is None:
+        return "Acknowledged writes: not checked."
+    if one.writes_lost is None:
+        return f"{one.writes_acknowledged:,} acknowledged writes: not all could be read back, so nobody knows."
+    read = f"{one.writes_acknowledged:,} acknowledged writes were read back from every leg"
+    return f"{read}: {'none' if one.writes_lost == 0 else f'{one.writes_lost:,}'} lost or altered."
+
+
+def legs(one: Failure) -> str:
+    """Whether the legs hold the same bytes, and whether anybody looked."""
+    if one.legs_identical is None:
+        return "Whether the legs are byte-identical: not checked."
+    return "The legs are byte-identical." if one.legs_identical else "The legs DIFFER."
+
+
+def path(one: Path) -> str:
+    """Of what a mirrored write is made, in a sentence."""
+    if one.mirrored_us is None or one.foretold_us is None or one.beyond_us is None:
+        return f"{one.topology}: no valid trial with a round trip: nothing can be said."
+    parts = f"the round trip ({latency(one.rtt_us)}) and a write without the peer ({latency(one.local_us)})"
+    if one.beyond_us >= 0:
+        share_of = percent(100 * one.beyond_us / one.mirrored_us)
+        rest = f"make {latency(one.foretold_us)} of it; the other {latency(one.beyond_us)} ({share_of}) are neither"
+    else:
+        rest = f"together would be {latency(one.foretold_us)}, {latency(-one.beyond_us)} more: they overlap"
+    return f"On {one.topology} a mirrored write takes {latency(one.mirrored_us)}: {parts} {rest}."
+
+
+def against_published(one: PublishedRatio) -> str:
+    """A published ratio beside the measured one."""
+    here = f"measured {share(one.measured_pct)} ({measured_interval(one)})" if one.measured else "not measured"
+    return f"{one.workload}, {one.topology} of {one.base}: published {share(one.published_pct)}, {here}"
+
+
+def measured_interval(one: PublishedRatio) -> str:
+    """The interval of a measured ratio, or why there is none."""
+    found = one.measured
+    if found is None:
+        return "no block with valid trials of both"
+    if found.low_pct is None or found.high_pct is None:
+        return f"no interval: {found.blocks} of the six blocks that it needs"
+    return f"{share(100 - found.high_pct)} to {share(100 - found.low_pct)}"
+
+
+def latency_change(microseconds: float | None) -> str:
+    """A latency with its sign: +25 µs."""
+    if microseconds is None:
+        return NONE
+    return f"{MINUS if microseconds < 0 else '+'}{latency(abs(microseconds))}"
+
+
+def happened(one: Failure) -> list[Event]:
+    """Events and states of a failure, in the order of time."""
+    states = [Event(state.begin_s, state.host, "state", state.text) for state in one.states]
+    return sorted([*one.events, *states], key=lambda event: event.second)
+
+
+def hosts(report: Report) -> str:
+    """What the hosts of the local region were, and what that makes of their figures; empty elsewhere."""
+    kinds = {"guest": "virtual machines on an emulated CPU", "process": "processes on one machine"}
+    found = [text for kind, text in kinds.items() if kind in report.host_kind]
+    return f"Hosts were {' and '.join(found)}: read ratios, not absolute figures." if found else ""
