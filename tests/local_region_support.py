@@ -250,7 +250,7 @@ class Served:
         self.client("cloudformation").create_stack(StackName=name, TemplateBody=json.dumps(template), **more)
         return self.settled(name)
 
-    def settled(self, name: str, timeout_s: float = 30) -> Json:
+    def settled(self, name: str, timeout_s: float = 120) -> Json:
         described: Json = self.until(
             lambda: self.client("cloudformation").describe_stacks(StackName=name)["Stacks"][0],
             lambda one: not one["StackStatus"].endswith("IN_PROGRESS"),

@@ -14,19 +14,22 @@ from local_region_support import ROOT, Served
 
 from local_region import identity
 from local_region.hosts.base import HostsUnavailableError, device_path
-from local_region.hosts.process import require
+from local_region.hosts.guest_image import require as require_guests
+from local_region.hosts.process import require as require_processes
 
 pytestmark = pytest.mark.hosts
 
 
-def test_documents_run_on_process_hosts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["process", "guest"])
+def test_documents_run_on_real_hosts(tmp_path: Path, kind: str) -> None:
     try:
-        require()
+        {"process": require_processes, "guest": require_guests}[kind]()
     except HostsUnavailableError as missing:
         pytest.skip(str(missing))
     distances = json.dumps({"cross_az_round_trip_s": 0.02})
+    serve = [sys.executable, "-m", "local_region", "serve", "--state", str(tmp_path / "state")]
     process = subprocess.Popen(
-        [sys.executable, "-m", "local_region", "serve", "--state", str(tmp_path / "state"), "--distances", distances],
+        [*serve, "--hosts", kind, "--distances", distances],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -61,7 +64,7 @@ def test_documents_run_on_process_hosts(tmp_path: Path) -> None:
     assert stack["StackStatus"] == "CREATE_COMPLETE", region.events("real")
     made = {one["OutputKey"]: one["OutputValue"] for one in stack["Outputs"]}
     script = [
-        f"[ -S {device_path(made['Volume'])} ] && echo volume",
+        f"[ {'-b' if kind == 'guest' else '-S'} {device_path(made['Volume'])} ] && echo volume",
         f"curl --silent --output /dev/null --write-out '%{{http_code}}\\n' {region.ready['endpoint']}/",
         f"ping -c 3 -i 0.2 -q {made['Address']} | tail -1",
     ]

@@ -22,7 +22,7 @@ from local_region.hosts.base import Completed, Distances, Host, HostSpec, Interf
 from local_region.hosts.commands import Commands
 from local_region.hosts.driver import Driver
 from local_region.hosts.fabric import Fabric
-from local_region.hosts.guest_image import Image, ensure_image
+from local_region.hosts.guest_image import ensure_image
 from local_region.hosts.machine import (
     ENDPOINT_ADDRESS,
     ENDPOINT_PORT,
@@ -282,7 +282,8 @@ class GuestHosts(Driver[GuestHost]):
         distances: Distances | None = None,
         volumes: Path = Path("/dev/shm"),  # noqa: S108 - only unlinked files go there
     ) -> None:
-        self._image: Image = ensure_image()
+        self._image = ensure_image()
+        self._accelerator = self._image.accelerator()
         self._distances = distances or Distances()
         super().__init__(folder, self._distances, Distances(0, 0, 0), volumes)
         self._endpoint_port = endpoint_port
@@ -294,7 +295,9 @@ class GuestHosts(Driver[GuestHost]):
         resources.callback(shutil.rmtree, folder, ignore_errors=True)
         host = GuestHost(spec, self._fabric, self._volumes, self._endpoint_port, self._distances, resources)
         host.boot(
-            lambda on_open: Machine(self._spawner, self._label, spec, self._image, folder, self._endpoint_port, on_open)
+            lambda on_open: Machine(
+                self._spawner, self._label, spec, self._image, self._accelerator, folder, self._endpoint_port, on_open
+            )
         )
         return self._began(host, on_death)
 

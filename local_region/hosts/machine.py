@@ -18,7 +18,7 @@ from pathlib import Path
 
 from local_region.hosts import carry
 from local_region.hosts.base import HostSpec
-from local_region.hosts.guest_image import Image
+from local_region.hosts.guest_image import Accelerator, Image
 from local_region.hosts.monitor import Agent, Json, Monitor, RefusedError
 from local_region.hosts.worker import Spawner
 
@@ -41,10 +41,6 @@ _SOCKET_BUFFER_BYTES = 4 * 1024 * 1024
 _UNPLUG_TIMEOUT_S = 20.0
 _KERNEL = (
     "console=ttyS0 quiet panic=1 root=/dev/nvme0n1 rw init=/usr/lib/volumetry/init net.ifnames=0 ipv6.disable_ipv6=1"
-    # QEMU's counter is the machine's own, the same on all CPUs, though a guest cannot see that it is.
-    " tsc=reliable"
-    # A guest has no neighbour to guard against, and on an emulated CPU the guards cost most.
-    " mitigations=off"
 )
 
 
@@ -57,6 +53,7 @@ class Machine:
         label: str,
         spec: HostSpec,
         image: Image,
+        accelerator: Accelerator,
         folder: Path,
         endpoint_port: int,
         on_open: Callable[[int], None],
@@ -75,8 +72,8 @@ class Machine:
             *("-name", f"{spec.instance_id},debug-threads=on", "-nodefaults", "-no-user-config"),
             # It waits for its first cards, which are plugged as later ones are.
             *("-display", "none", "-S"),
-            *("-machine", "pc", "-m", str(_MEMORY_MIB), "-smp", str(_CPUS), *image.accelerator()),
-            *("-kernel", str(image.kernel), "-append", f"{_KERNEL} {label}"),
+            *("-machine", "pc", "-m", str(_MEMORY_MIB), "-smp", str(_CPUS), *accelerator.options),
+            *("-kernel", str(image.kernel), "-append", f"{_KERNEL} {accelerator.kernel} {label}"),
             *("-chardev", f"socket,id=monitor,fd={theirs.fileno()}", "-mon", "chardev=monitor,mode=control"),
             *("-chardev", f"file,id=console,path=/proc/self/fd/{self._folder}/console", "-serial", "chardev:console"),
             *("-device", f"virtio-serial-pci,addr={AGENT_SLOT:#x}", "-chardev", f"socket,id=ga,fd={agents.fileno()}"),
