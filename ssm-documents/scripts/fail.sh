@@ -3,11 +3,12 @@
 event=${order[failure.event]}
 lasts=${order[failure.lasts_s]}
 
-# addresses_in FILE: the other members'
+# addresses_in FILE: the other members', on one line; a mirror of one link has no file of the second
 addresses_in() {
   local other address
+  [ -e "$1" ] || return 0
   while read -r other address; do
-    [ "$other" = "$name" ] || [[ " ${order[members]} " != *" $other "* ]] || echo "$address"
+    [ "$other" = "$name" ] || [[ " ${order[members]} " != *" $other "* ]] || printf '%s ' "$address"
   done <"$1"
 }
 
@@ -18,7 +19,7 @@ sleep_until() {
 }
 
 daemons() {
-  [ ! -e "$target/pids" ] || bash "$target/pids"
+  [ ! -e "$target/pids" ] || bash "$target/pids" | tr '\n' ' '
 }
 
 # --- what is lost, and how it comes back: begin_* prints a detail
@@ -131,15 +132,15 @@ strike() {
   local stopped=()
   case $event in
     cut-all-links)
-      mapfile -t stopped < <(addresses_in "$state/hosts"; [ ! -e "$target/second" ] || addresses_in "$target/second")
+      read -ra stopped <<<"$(addresses_in "$state/hosts")$(addresses_in "$target/second")"
       outlive ordeal cut "${stopped[@]}"
       ;;
     cut-one-link)
-      mapfile -t stopped < <(addresses_in "$target/second")
+      read -ra stopped <<<"$(addresses_in "$target/second")"
       outlive ordeal cut "${stopped[@]}"
       ;;
     freeze-peer)
-      mapfile -t stopped < <(daemons)
+      read -ra stopped <<<"$(daemons)"
       if [ ${#stopped[@]} -gt 0 ]; then
         outlive ordeal stop "${stopped[@]}"
       else
@@ -153,7 +154,7 @@ strike() {
 
 kill_peer() {
   local stopped=()
-  mapfile -t stopped < <(daemons)
+  read -ra stopped <<<"$(daemons)"
   if [ ${#stopped[@]} -gt 0 ]; then
     note fault-begin "$event processes ${stopped[*]}"
     kill -9 "${stopped[@]}"
@@ -195,7 +196,11 @@ phase_strike() {
   note_facts >facts
   note_stack >stack.status 2>&1
   start_watching
-  if told begun $((${EPOCHREALTIME%.*} + 600)); then
+  if [ -n "${order[begun.get]:-}" ]; then
+    until heard begun; do
+      ! heard ended || fail "the load ended before it began"
+      sleep 0.5
+    done
     begun=$(cat "$state/told")
   fi
   echo "$begun" >"$work.begun"
@@ -220,7 +225,7 @@ phase_rejoin() {
     rm "$keep/boot"
   fi
   start_watching
-  read -r at _ < <(grep ' fault-begin ' events)
+  at=$(awk '$2 == "fault-begin" { print $1; exit }' events)
   sleep_until "$at" "$lasts"
   note peer-back
   bash "$target/rejoin" 9>&-

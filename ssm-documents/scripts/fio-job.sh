@@ -17,7 +17,8 @@ job_for() {
   fi
   if [ -n "${order[failure.event]:-}" ]; then
     # Every completion is logged by itself, with its time of day. One seed gives the same blocks when they are read back.
-    read -r mark _ < <(cksum <<<"${order[job]%%\?*}")
+    mark=$(cksum <<<"${order[job]%%\?*}")
+    mark=${mark%% *}
     printf 'randseed=%s\nlog_unix_epoch=1\ndisable_slat=1\ndisable_lat=1\n' "$mark"
     changes+=(-e '/^\(randrepeat\|randseed\|log_avg_msec\|write_iops_log\|write_bw_log\|ramp_time\)=/d')
     if written_once "$2"; then

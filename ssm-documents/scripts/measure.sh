@@ -118,13 +118,9 @@ tell() {
     --upload-file "$state/told" "${order[$1.put]}" || true
 }
 
-# told WHAT UNTIL: waits for the client's word, at most until that time of day (seconds)
-told() {
-  [ -n "${order[$1.get]:-}" ] || return 1
-  until curl --fail --silent --max-time 5 --output "$state/told" "${order[$1.get]}" && [ -s "$state/told" ]; do
-    [ "${EPOCHREALTIME%.*}" -lt "$2" ] || return 1
-    sleep 0.5
-  done
+# heard WHAT: whether the client has said so, and when in the file `told`
+heard() {
+  curl --fail --silent --max-time 5 --output "$state/told" "${order[$1.get]}" && [ -s "$state/told" ]
 }
 
 # Seconds, whole or not, rounded up: bash counts in whole ones.
@@ -142,7 +138,8 @@ accompany() {
     seconds=$((2 * seconds))
   fi
   if [ -n "${order[ended.get]:-}" ]; then
-    told ended $((${EPOCHREALTIME%.*} + 4 * seconds + 300)) || true
+    seconds=$((SECONDS + 4 * seconds + 300))
+    until heard ended || [ "$SECONDS" -ge "$seconds" ]; do sleep 0.5; done
   else
     sleep "$seconds"
   fi
