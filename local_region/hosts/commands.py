@@ -50,6 +50,7 @@ class Commands:
     ) -> Completed:
         """On the guest as it is since its last start, which `generation` names; if it starts anew, it is lost."""
         running = _Running(self._agent, generation, f"{_FOLDER}/{next(self._numbers)}")
+        reason: Reason = ""
         try:
             running.start(script, environment, deadline)
             exit_code, reason = running.wait(deadline, cancel)
@@ -57,7 +58,7 @@ class Commands:
                 running.kill()
             return Completed(exit_code, running.output("out"), running.output("err"), reason)
         except TimeoutError:
-            return Completed(None, b"", b"", "timed-out")
+            return Completed(None, b"", b"", reason or "timed-out")
         except OSError:
             return Completed(None, b"", b"", "host-lost")
 

@@ -206,7 +206,11 @@ class GuestHost(Host):
     def plug(self, interface: Interface) -> None:
         """The guest sees a card with a carrier and no address: not every image of EC2 sets it up either."""
         self._connect(interface)
-        self._ask("configure", **self._configuration((interface,)))
+        try:
+            self._ask("configure", **self._configuration((interface,)))
+        except ConnectionError:
+            self.unplug(interface.name)
+            raise
 
     def _ask(self, script: str, **environment: str) -> None:
         """ConnectionError: the guest does not do as asked, whenever it has started."""
