@@ -46,6 +46,23 @@ def test_every_parameter_is_described_and_anchored(document: dict[str, Any]) -> 
             assert re.search(pattern or ".*", parameter["default"]), name
 
 
+def test_a_document_of_a_topology_says_first_which(document: dict[str, Any]) -> None:
+    if "Target" in document["parameters"]:
+        assert next(iter(document["parameters"])) == "Target"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith(("stack-", "filesystem", "tune-"))])
+def test_what_changes_a_host_can_be_asked_twice_or_undone(name: str) -> None:
+    parameters = documents.content(name)["parameters"]
+    if name.startswith("stack-"):
+        assert parameters["Overwrite"]["default"] == "no"
+    elif name.startswith("tune-"):
+        assert parameters["Action"]["allowedValues"] == ["apply", "undo"]
+        # What is not given is left as it is.
+        fixed = {"Target", "Action", "Client", "TimeoutSeconds"}
+        assert all(each["default"] == "" for key, each in parameters.items() if key not in fixed)
+
+
 def test_nothing_is_put_into_a_script_as_text(document: dict[str, Any]) -> None:
     for step in document["mainSteps"]:
         assert "{{" not in "\n".join(step["inputs"]["runCommand"])

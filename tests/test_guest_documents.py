@@ -1,15 +1,13 @@
 """Storage documents on two real guests: DRBD, md over NVMe/TCP, file systems, and what each document refuses.
 
-The tests of this file are in the order in which a topology lives, and each leaves the hosts as the next one expects them.
+The tests of this file are in the order in which a topology lives: each leaves the hosts as the next one expects them.
 """
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -25,7 +23,7 @@ MIB = 1024**2
 NAMES = ("host1", "host2")
 ADDRESSES = {"host1": "10.0.0.11", "host2": "10.0.0.12"}
 # XFS wants 300 MiB; a first sync is to be short.
-SIZES = {"mirror": 320 * MIB, "small": 24 * MIB, "md": 64 * MIB}
+SIZES = {"mirror": 320 * MIB, "small": 12 * MIB, "md": 64 * MIB}
 
 
 class Pair:
@@ -155,10 +153,7 @@ def test_nothing_is_written_to_what_is_not_ours(pair: Pair) -> None:
 
 
 def test_a_mirror_without_a_first_sync(pair: Pair) -> None:
-    begun = time.monotonic()
     assert drbd(pair, "mirror")[0] == "Connected Primary/Secondary UpToDate/UpToDate oos=0\n"
-    # Half a second on a machine of one's own; this one may be busy.
-    assert time.monotonic() - begun < 30
     assert pair.tool("host2", "mirror", "state") == "Connected Secondary/Primary UpToDate/UpToDate oos=0"
     assert "first_sync_skipped=true" in pair.shell("host2", "cat /run/volumetry/targets/mirror/stack")
     facts = pair.facts("host1", "mirror")
@@ -278,7 +273,7 @@ def test_a_first_sync_makes_the_legs_equal(pair: Pair) -> None:
     states = drbd(pair, "small", InitialSync="full", Overwrite="yes")
     assert states[0] == "Connected Primary/Secondary UpToDate/UpToDate oos=0\n"
     assert "first_sync_skipped=false" in pair.shell("host1", "cat /run/volumetry/targets/small/stack")
-    assert pair.leg_sum("host1", "small", 23) == pair.leg_sum("host2", "small", 23)
+    assert pair.leg_sum("host1", "small", 11) == pair.leg_sum("host2", "small", 11)
 
 
 def test_md_over_nvme_tcp(pair: Pair) -> None:
@@ -304,6 +299,49 @@ def test_a_host_that_was_restarted_rejoins(pair: Pair) -> None:
         pair.tool("host2", topology, "rejoin")
     pair.tool("host1", "mirror", "together")
     assert pair.tool("host2", "mirror", "state") == "Connected Secondary/Primary UpToDate/UpToDate oos=0"
+
+
+NINE = """
+kept=/tmp/nine drbd_resource=mirror drbd_conf=/tmp/nine/drbd.conf drbd_major=9 drbd_minor=3 drbd_side=second port=7792
+node=$(uname -n) peer_node=host1 device=/dev/nvme1n1 peer_device=/dev/nvme2n1
+own=10.0.0.12 other=10.0.0.11 own2=10.0.1.12 peer2=10.0.1.11
+mkdir -p $kept
+drbd_members >$kept/members
+printf '%s\\n' "net protocol A" "net max-buffers 8000" "disk al-extents 6007" "disk c-max-rate 51200" >$kept/options
+echo "net max-buffers 9000" >$kept/tuned
+write_drbd_conf
+export DRBD_DRIVER_VERSION_OVERRIDE=9.2.12
+drbdadm --config-file $drbd_conf --dry-run adjust mirror
+drbdadm --config-file $drbd_conf --dry-run -- --force create-md mirror
+drbdadm --config-file $drbd_conf --dry-run new-current-uuid --clear-bitmap mirror/0
+"""
+
+
+def test_drbd_9s_tools_understand_its_configuration(pair: Pair) -> None:
+    """No DRBD 9 is packaged for the guests, but its tools are, and say what they would do."""
+    library = documents.script(["common.sh", "drbd.sh", "drbd-members.sh"])
+    commands = pair.shell("host2", library + NINE).splitlines()
+    assert commands[0] == "drbdsetup new-resource mirror 1"
+    (peer,) = [line for line in commands if line.startswith("drbdsetup new-peer mirror 0 ")]
+    assert {"--_name=host1", "--protocol=A", "--max-buffers=9000"} <= set(peer.split())
+    assert [line for line in commands if "new-path" in line] == [
+        "drbdsetup new-path mirror 0 ipv4:10.0.0.12:7792 ipv4:10.0.0.11:7792",
+        "drbdsetup new-path mirror 0 ipv4:10.0.1.12:7792 ipv4:10.0.1.11:7792",
+    ]
+    (attach,) = [line for line in commands if line.startswith("drbdsetup attach 3 /dev/nvme1n1 ")]
+    assert "--al-extents=6007" in attach
+    assert any(line.startswith("drbdsetup peer-device-options") and "--c-max-rate=51200" in line for line in commands)
+    assert commands[-2:] == [
+        "drbdmeta 3 v09 /dev/nvme1n1 internal create-md 1 --force",
+        "drbdsetup new-current-uuid 3 --clear-bitmap",
+    ]
+
+
+def test_drbd_9s_state_reads_as_8s_does(pair: Pair) -> None:
+    # events2 has one form in both; 8.4's state comes from /proc/drbd.
+    eight = pair.tool("host1", "mirror", "state")
+    nine = pair.shell("host1", 'sed \'s/drbd_major="8"/drbd_major="9"/\' /run/volumetry/targets/mirror/state | bash')
+    assert nine == eight
 
 
 def test_a_kernel_is_chosen(pair: Pair) -> None:

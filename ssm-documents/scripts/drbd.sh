@@ -42,10 +42,16 @@ at_least() {
   done
 }
 
-# drbd WORDS...: drbdadm, whose complaint is the reason.
+# drbd WORDS...: drbdadm, whose complaint is the reason. While the two shake hands it asks to be called again.
 drbd() {
-  local said
-  said=$(drbdadm --config-file "$drbd_conf" "$@" 2>&1) || fail "drbdadm $*: ${said//$'\n'/ }"
+  local said tries=0
+  until said=$(drbdadm --config-file "$drbd_conf" "$@" 2>&1); do
+    tries=$((tries + 1))
+    if [[ $said != *"(-18)"* ]] || [ "$tries" -ge 60 ]; then
+      fail "drbdadm $*: ${said//$'\n'/ }"
+    fi
+    sleep 0.5
+  done
 }
 
 # drbd_read: sets drbd_cs, drbd_ro, drbd_ds (own/peer), drbd_oos (KiB that differ) and drbd_wo (how writes are ordered).
@@ -113,9 +119,9 @@ drbd_connected() {
 }
 
 # drbd_wait WHAT CONDITION: until it holds; a minute in which nothing moves is the end. Two hosts that connect at the same
-# moment may miss each other and then pause for connect-int (10 s): the first of them calls again sooner.
+# moment may miss each other and then pause for connect-int (10 s): the first of them calls again sooner, less and less often.
 drbd_wait() {
-  local seen='' now since=$SECONDS called=$SECONDS timer
+  local seen='' now since=$SECONDS called=$SECONDS pause=3 timer
   # A wait without a fork: nothing ever comes out of this pipe. (No <(...): not every guest has /dev/fd.)
   [ -p "$state/timer" ] || mkfifo "$state/timer"
   exec {timer}<>"$state/timer"
@@ -128,9 +134,9 @@ drbd_wait() {
       seen=$now since=$SECONDS
     fi
     [ $((SECONDS - since)) -lt 60 ] || fail "$1: DRBD is at $drbd_cs $drbd_ro $drbd_ds oos=$drbd_oos"
-    if [ "$drbd_side" = first ] && [ $((SECONDS - called)) -ge 3 ]; then
-      called=$SECONDS
+    if [ "$drbd_side" = first ] && [ $((SECONDS - called)) -ge "$pause" ]; then
       drbd_reconnect
+      called=$SECONDS pause=$((pause * 2))
     elif [ "$drbd_cs" = StandAlone ]; then
       # The other one had other settings for a moment.
       drbd adjust "$drbd_resource"

@@ -1,4 +1,5 @@
 saved="$state/tune-network.saved"
+tuned="$state/tuned/tune-network"
 interfaces=$(ip -o -4 addr show scope global | awk '{ print $2 }' | sort -u)
 
 set_mtu() {
@@ -19,7 +20,7 @@ undo() {
       sysctl) set_sysctl "$name" "$value" ;;
     esac
   done <"$saved"
-  rm "$saved"
+  rm -f "$saved" "$tuned"
 }
 
 undo
@@ -44,4 +45,10 @@ if [ "$SSM_Action" = apply ]; then
   if [ -n "$SSM_TcpWmem" ]; then
     set_sysctl net.ipv4.tcp_wmem "$SSM_TcpWmem"
   fi
+  mkdir -p "${tuned%/*}"
+  {
+    [ -z "$SSM_Mtu" ] || echo "tuned.mtu=$SSM_Mtu"
+    [ -z "$SSM_TcpRmem" ] || echo "tuned.tcp-rmem=$SSM_TcpRmem"
+    [ -z "$SSM_TcpWmem" ] || echo "tuned.tcp-wmem=$SSM_TcpWmem"
+  } >"$tuned"
 fi
