@@ -89,7 +89,7 @@ def test_each_step_away_costs(run: Killed) -> None:
 
 def test_a_tuning_was_in_force_and_was_undone(run: Killed) -> None:
     (tuned,) = run.rows("SELECT tuning_values, verdict FROM trials WHERE tuning = 'small-frames'")
-    assert json.loads(tuned["tuning_values"])["mtu"] == 1500
+    assert json.loads(tuned["tuning_values"])["network"]["mtu"] == 1500
     # The document reads back what it sets and what it undoes; either one failing fails the trial.
     assert tuned["verdict"] in ("valid", "unsteady")
 
