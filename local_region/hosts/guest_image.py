@@ -78,8 +78,11 @@ class Accelerator:
 # The model max of QEMU 7.2 has five levels of page tables, with which paths that the kernel gives are lost (readlink
 # /proc/self/exe), and says that copying byte by byte is fast. What is told to the kernel: this processor's counter is
 # the machine's own, the same on all CPUs; nobody has to be guarded against; and copying by string instructions, whose
-# feature has the number 112, costs an emulated CPU twice as much as copying by others.
-_TCG = Accelerator(("-accel", "tcg,thread=multi", "-cpu", "Nehalem"), "tsc=reliable mitigations=off clearcpuid=112")
+# feature has the number 112, costs an emulated CPU twice as much as copying by others. Translated code may take half of
+# what a guest has as memory, instead of as much again.
+_TCG = Accelerator(
+    ("-accel", "tcg,thread=multi,tb-size=512", "-cpu", "Nehalem"), "tsc=reliable mitigations=off clearcpuid=112"
+)
 _KVM = Accelerator(("-accel", "kvm", "-cpu", "host"))
 
 
