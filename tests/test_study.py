@@ -90,6 +90,17 @@ def test_the_resync_is_where_the_mirror_said_that_it_copies(report: Report) -> N
     assert cut.ends_s == 40
 
 
+def test_a_stack_that_tells_no_states_has_none(tmp_path: Path) -> None:
+    study = synthetic_drbd.study()
+    silent = [row for row in study.rows["events"] if row["event"] != "state"]
+    synthetic.write(tmp_path, study.rows | {"events": silent})
+    report = synthetic.analyse(replace(study, query=synthetic.port(tmp_path)))
+    assert {failure.states for failure in report.failures} == {()}
+    assert {failure.resync for failure in report.failures} == {None}
+    assert under(report, "cut-all-links").fault == (8.0, 18.0)
+    assert "failure-cut-all-links-stock-raw-mirror-1" in {chart.id for chart in charts(report)}
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [

@@ -1,8 +1,8 @@
 -- One row an execution, topology, tuning and workload: medians over its valid trials, and how many trials were left out.
--- Trials under a failure have no cell: see the named query failures. rate: as in attempts;
--- iops (operations a second) with its exact 95 % interval, NULL for fewer than six valid trials; bw_bytes_per_s: bytes a
--- second; cpu_pct, peer_cpu_pct: 0 to 100; cpu_pct_per_kiops: per cent of CPU for each 1,000 operations a second;
--- rtt_us: microseconds; ceiling_iops: what the limits of volume, instance and network allow.
+-- Trials under a failure have no cell: see the named query failures. rate: as in attempts; iops (operations a second)
+-- with its exact 95 % interval, NULL for fewer than six valid trials; bw_bytes_per_s: bytes a second; cpu_pct,
+-- peer_cpu_pct: 0 to 100; cpu_pct_per_kiops: per cent of CPU for each 1,000 operations a second; rtt_us: microseconds;
+-- ceiling_iops: what the limits of volume, instance and network allow.
 WITH counted AS (
     SELECT
         dt,

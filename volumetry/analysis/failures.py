@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from volumetry.analysis.asking import Asked, Cell, cell_of, order, unit_of
 from volumetry.analysis.ladders import load_words
@@ -111,9 +112,8 @@ def _states(rows: Sequence[_EventRow], clients: Sequence[str]) -> Iterator[State
     for row in told:
         if row.host == hosts[0] and (not mine or _known(row) != _known(mine[-1])):
             mine.append(row)
-    ends = [row.second for row in mine[1:]]
-    for row, end_s in zip(mine, [*ends, None], strict=True):
-        yield State(row.second or 0.0, end_s, row.host, row.detail or "")
+    for row, later in zip_longest(mine, mine[1:]):
+        yield State(row.second or 0.0, later.second if later else None, row.host, row.detail or "")
 
 
 def _known(row: _EventRow) -> list[str]:

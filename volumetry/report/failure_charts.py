@@ -1,6 +1,7 @@
 """A failure under load on one line of time: what the load reached, when the failure was, how the mirror stood."""
 
 from collections.abc import Iterator
+from itertools import zip_longest
 
 from volumetry.report import words
 from volumetry.report.model import Failure, Report, Span, State
@@ -180,8 +181,8 @@ def _states(failure: Failure) -> Iterator[Spec]:
     for state in failure.states:
         if not told or told[-1].word != state.word:
             told.append(state)
-    ends = [*(state.begin_s for state in told[1:]), failure.ends_s]
-    for state, end_s in zip(told, ends, strict=True):
+    for state, later in zip_longest(told, told[1:]):
+        end_s = later.begin_s if later else failure.ends_s
         if end_s > 0:
             span = max(0.0, state.begin_s), end_s
             yield {"kind": state.kind, "word": state.word, "text": state.text, "host": state.host} | _span(span)
