@@ -41,4 +41,4 @@ SELECT DISTINCT
 FROM trials AS t
 LEFT JOIN told AS s ON t.topology = s.topology AND t.tuning = s.tuning
 WHERE t.dt = '${dt}' AND t.execution = '${execution}'
-ORDER BY t.topology, t.tuning, t.kernel
+ORDER BY t.topology, t.tuning, t.kernel, t.tool
