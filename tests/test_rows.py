@@ -42,7 +42,7 @@ UNDER = plan(
             "campaign": "rows",
             "seed": 1,
             "repetitions": 1,
-            "topologies": {"mirror": {"stack": "nbd-mirror"}},
+            "topologies": {"mirror": {"stack": "nbd-mirror"}, "drbd": {"stack": "drbd"}},
             "workloads": {
                 event: {
                     "fio": {"rw": "randwrite", "bs": "4k", "size": "4m", "rate_iops": "120", "runtime": "6s"},
@@ -109,7 +109,8 @@ def calm(host: HostEvidence) -> HostEvidence:
 def under(name: str, workload: str, **changed: HostEvidence) -> Committed:
     """The trial of a real mirror under a failure, some hosts changed; the machine was busy at its capture."""
     hosts = {host: calm(read_host(sample(f"failure-{name}/{host}"), 0.2)) for host in ("host1", "host2")}
-    return from_evidence(attempt("mirror", UNDER, workload), hosts | changed)
+    topology = "drbd" if name == "drbd" else "mirror"
+    return from_evidence(attempt(topology, UNDER, workload), hosts | changed)
 
 
 def database(tool: str, files: dict[str, bytes]) -> Committed:
@@ -141,6 +142,7 @@ COMMITTED = {
     "mirror": mirror(),
     "cut": under("cut", "cut-all-links"),
     "kill": under("kill", "kill-peer"),
+    "drbd": under("drbd", "cut-all-links"),
     "pgbench": database("pgbench", PGBENCH),
     "dbench": database("dbench", {"dbench.out": DBENCH}),
 }
@@ -167,14 +169,11 @@ def test_every_column_is_filled_by_some_trial() -> None:
     for table, given in TABLES.items():
         rows = [row for committed in COMMITTED.values() for row in committed.rows[table]]
         empty = {column.name for column in given.columns if all(row.get(column.name) is None for row in rows)}
-        # Of other loads and volumes, of stacks with a state to watch, of a path taken apart: each has its own test.
+        # Of other loads and volumes; of a path taken apart, which has its own test.
         assert empty <= {
             "rwmixread",
             "volume_iops",
             "volume_throughput_mibps",
-            "stack_status",
-            "resync_s",
-            "resync_iops",
             "alone_clat_p50_us",
         }, table
 
@@ -450,6 +449,20 @@ def test_a_peer_that_was_killed_lacks_writes_and_the_verdict_says_how_many() -> 
     assert (row["writes_acknowledged"], row["writes_lost"], row["legs_identical"]) == (721, 362, False)
     assert row["degraded_iops"] == pytest.approx(120, rel=0.1)
     assert row["stall_s"] < 0.5
+
+
+def test_a_mirror_that_resynchronises_is_followed_until_it_is_whole() -> None:
+    """DRBD 8.4 on two guests: it waits for its peer, goes on without, and copies what the peer lacks."""
+    committed = COMMITTED["drbd"]
+    (row,) = committed.rows["trials"]
+    assert (committed.verdict.word, committed.whole) == ("valid", True)
+    assert (row["writes_acknowledged"], row["writes_lost"], row["legs_identical"]) == (1710, 0, True)
+    assert row["stack_status"] == "Connected Primary/Secondary UpToDate/UpToDate oos=0"
+    assert 10 < row["stall_s"] < 12
+    assert row["resync_s"] == pytest.approx(14.1, abs=0.1)
+    assert row["degraded_iops"] > 0
+    states = [each["detail"].split()[0] for each in committed.rows["events"] if each["event"] == "state"]
+    assert {"Connected", "WFConnection", "SyncSource", "SyncTarget"} <= set(states)
 
 
 def test_events_are_rows_in_seconds_of_the_load() -> None:

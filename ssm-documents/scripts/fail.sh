@@ -22,7 +22,7 @@ daemons() {
   [ ! -e "$target/pids" ] || bash "$target/pids" | tr '\n' ' '
 }
 
-# --- what is lost, and how it comes back: begin_* prints a detail
+# --- what is lost, and how it comes back: begin_* prints a detail; one that takes long to begin sets $at
 
 # A rule before all routes but the local ones: nothing leaves for the others any more, replies included; and because
 # there is no way back to them, with a look at it (rp_filter) nothing of theirs is taken in. A route would not do: hosts
@@ -62,16 +62,22 @@ end_stop() {
 # A kernel cannot be stopped from within, but it can be given nothing to run on: one process on every processor that
 # nothing comes before, for so long by its own clock. They begin together, since none can be started after the first.
 begin_spin() {
-  local processor begin=$((${EPOCHREALTIME/./} + 1000000)) micros
-  micros=$(awk -v seconds="$lasts" 'BEGIN { printf "%d", seconds * 1000000 }')
+  local processor count end
+  count=$(nproc)
   cat /proc/sys/kernel/sched_rt_runtime_us >"$work.rt_runtime"
   echo -1 >/proc/sys/kernel/sched_rt_runtime_us
-  for ((processor = 0; processor < $(nproc); processor++)); do
+  rm -f "$work.spin" "$work".spinner.*
+  for ((processor = 0; processor < count; processor++)); do
     # shellcheck disable=SC2016
-    chrt -f 99 taskset -c "$processor" bash -c 'sleep "0.$(printf %06d $(($1 - ${EPOCHREALTIME/./})))"
-      while [ "${EPOCHREALTIME/./}" -lt "$2" ]; do :; done' spin "$begin" $((begin + micros)) >/dev/null &
+    chrt -f 99 taskset -c "$processor" bash -c ': >"$1.$2"; until [ -s "$3" ]; do sleep 0.02; done; end=$(cat "$3")
+      while [ "${EPOCHREALTIME/./}" -lt "$end" ]; do :; done' spin "$work.spinner" "$processor" "$work.spin" >/dev/null &
   done
-  echo "$(nproc) processors taken"
+  until [ "$(find "$work".spinner.* 2>/dev/null | wc -l)" -eq "$count" ]; do sleep 0.05; done
+  end=$(awk -v seconds="$lasts" 'BEGIN { printf "%d", seconds * 1000000 }')
+  echo "$count processors taken"
+  at=$EPOCHREALTIME
+  echo $((${at/./} + end)) >"$work.spin.new"
+  mv "$work.spin.new" "$work.spin"
 }
 
 end_spin() {
@@ -96,19 +102,26 @@ end_fill() {
 
 # ordeal KIND ARGUMENTS...
 ordeal() {
-  local kind=$1 at=$EPOCHREALTIME detail
+  kind=$1 at=$EPOCHREALTIME begun=
   shift
-  # shellcheck disable=SC2064
-  trap "end_$kind $*; note fault-end $event" EXIT
-  detail=$("begin_$kind" "$@")
-  echo "$at fault-begin $event $detail" >>"$work/events"
-  # Spinners end by themselves, and until they do nothing else runs.
-  sleep "$lasts"
+  given=("$@")
+  trap heal EXIT
+  "begin_$kind" "$@" >"$state/detail"
+  begun=yes
+  sleep_until "$at" "$lasts"
+}
+
+# Both ends are noted when it is over: a disk that is full takes no note of it.
+heal() {
+  "end_$kind" "${given[@]}"
+  [ -n "$begun" ] || return 0
+  echo "$at fault-begin $event $(cat "$state/detail")" >>"$work/events"
+  note fault-end "$event"
 }
 
 # outlive FUNCTION ARGUMENTS...: in a session of its own, with what it needs of this script
 outlive() {
-  setsid bash -c "set -euo pipefail; $(declare -p name work event lasts keep); $(declare -f); $(printf '%q ' "$@")" \
+  setsid bash -c "set -euo pipefail; $(declare -p name state work event lasts keep); $(declare -f); $(printf '%q ' "$@")" \
     </dev/null >>fail.log 2>&1 8>&- 9>&- &
 }
 
