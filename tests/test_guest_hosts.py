@@ -86,7 +86,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory, endpoint_port: int) -> Iter
 def spec(number: int, *, links: int = 1) -> HostSpec:
     """Its first link is in one subnet, its second in another, and so as far away as another zone."""
     interfaces = (Interface(f"ens{5 + link}", f"10.0.{link}.{9 + number}", 24) for link in range(links))
-    return HostSpec(f"i-{number:017x}", "m5.large", "a", tuple(interfaces))
+    # Process hosts are found by their ids, too, and their tests may run at the same time.
+    return HostSpec(f"i-{0x6E57 << 32 | number:017x}", "m5.large", "a", tuple(interfaces))
 
 
 died: list[str] = []
