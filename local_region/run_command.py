@@ -38,6 +38,8 @@ _CUT = "\n---Output truncated---"
 _DELIVERY_TIMEOUTS_S = range(30, 2_592_001)
 # By it a script asks the agent to restart the node, and to run it again after.
 _RESTART_EXIT_CODE = 194
+# A node that restarts by itself finds the command that it was in, and begins it again: CommandRetryLimit of the agent.
+_MOST_RESUMPTIONS = 15
 # What the agent reports for a step that it had to stop.
 _STOPPED_EXIT_CODE = 137
 _KEPT_COMMANDS = 2_000
@@ -437,9 +439,13 @@ class RunCommand:
 
 def _run_script(host: Host, step: Step, environment: Mapping[str, str], cancel: threading.Event) -> Completed:
     deadline = time.monotonic() + step.timeout_s
+    resumptions = 0
     while True:
         left_s = max(0.0, deadline - time.monotonic())
         completed = host.run(step.script, environment=environment, timeout_s=left_s, cancel=cancel)
+        if completed.reason == "host-lost" and host.alive() and resumptions < _MOST_RESUMPTIONS:
+            resumptions += 1
+            continue
         if completed.exit_code != _RESTART_EXIT_CODE:
             return completed
         # A restart ends the command that asks for it; hosts that cannot restart go on, and keep the exit code.

@@ -26,8 +26,6 @@ log = logging.getLogger("local_region.machine")
 
 # PostgreSQL, fio and DRBD fit; the first guest that swapped or was killed for memory would spoil a campaign.
 _MEMORY_MIB = 1024
-# What the smallest of EC2's current instances have, and as many as make a difference on a small machine.
-_CPUS = 2
 
 AGENT_SLOT, MANAGEMENT_SLOT, ROOT_SLOT = 2, 3, 4
 LINK_SLOTS = range(5, 16)
@@ -72,7 +70,7 @@ class Machine:
             *("-name", f"{spec.instance_id},debug-threads=on", "-nodefaults", "-no-user-config"),
             # It waits for its first cards, which are plugged as later ones are.
             *("-display", "none", "-S"),
-            *("-machine", "pc", "-m", str(_MEMORY_MIB), "-smp", str(_CPUS), *accelerator.options),
+            *("-machine", "pc", "-m", str(_MEMORY_MIB), *accelerator.options),
             *("-kernel", str(image.kernel), "-append", f"{_KERNEL} {accelerator.kernel} {label}"),
             *("-chardev", f"socket,id=monitor,fd={theirs.fileno()}", "-mon", "chardev=monitor,mode=control"),
             *("-chardev", f"file,id=console,path=/proc/self/fd/{self._folder}/console", "-serial", "chardev:console"),

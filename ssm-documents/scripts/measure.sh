@@ -103,7 +103,9 @@ host_kind() {
 
 round_trip() {
   local line
-  line=$(ping -q -c 5 -i 0.02 -W 1 "$2" | tail -n 1) || true
+  # The first packets of a way that was idle wait for more than the way.
+  ping -q -c 3 -i 0.02 -W 1 "$2" >/dev/null || true
+  line=$(ping -q -c 10 -i 0.02 -W 1 "$2" | tail -n 1) || true
   # "rtt min/avg/max/mdev = 0.1/0.2/0.3/0.0 ms"; a peer that does not answer has no round trip.
   if [[ $line =~ =\ [0-9.]+/([0-9.]+)/ ]]; then
     echo "rtt_ms.$1=${BASH_REMATCH[1]}"
