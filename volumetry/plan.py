@@ -35,13 +35,14 @@ class Environment:
     hosts_share_hardware: bool
     launch_s: float
     trial_overhead_s: float
+    live_every_s: float = 1.0  # so often at most a host tells a person who watches
     instances: Mapping[str, InstanceFacts] = field(default_factory=dict)
 
 
 AWS = Environment("aws", hosts_share_hardware=False, launch_s=300, trial_overhead_s=12)
 LOCAL = Environment("local", hosts_share_hardware=True, launch_s=8, trial_overhead_s=2)
 # Virtual machines, where a campaign needs kernels of its own: on an emulated CPU all but the load is slow.
-LOCAL_GUESTS = Environment("local", hosts_share_hardware=True, launch_s=45, trial_overhead_s=8)
+LOCAL_GUESTS = Environment("local", hosts_share_hardware=True, launch_s=45, trial_overhead_s=8, live_every_s=5)
 
 
 def local(campaign: Campaign) -> Environment:
@@ -121,6 +122,7 @@ class Plan(_Model):
     description: str
     seed: int
     environment: str
+    live_every_s: float
     ladder: list[str]
     lanes: dict[str, list[str]]  # lane -> what is launched in it
     topologies: dict[str, PlannedTopology]
@@ -175,6 +177,7 @@ def plan(campaign: Campaign, environment: Environment) -> Plan:
         description=campaign.description,
         seed=campaign.seed,
         environment=environment.name,
+        live_every_s=environment.live_every_s,
         ladder=campaign.ladder or used,
         lanes=lanes,
         topologies=topologies,

@@ -42,7 +42,7 @@ def open_attempt(request: Event, environment: Deployment, store: Store) -> dict[
         return {"attempt": attempt, "go": False, "reason": f"topology {trial.topology}: {state['reason']}"}
     topology, load = planned.topologies[trial.topology], planned.workloads[trial.workload]
     hosts = [commands.Host(**host) for host in state["hosts"]]
-    url = _write_order(keys.attempt(trial.id, attempt), trial, topology, load, hosts, store)
+    url = _write_order(keys.attempt(trial.id, attempt), trial, topology, load, hosts, planned.live_every_s, store)
     tuning = planned.tunings[trial.tuning]
     stages = commands.run(trial, topology, load, hosts, url)
 
@@ -74,6 +74,7 @@ def _write_order(
     topology: PlannedTopology,
     load: PlannedLoad,
     hosts: list[commands.Host],
+    live_every_s: float,
     store: Store,
 ) -> str:
     """Write the order and the job file; gives the URL that reads the order."""
@@ -87,7 +88,7 @@ def _write_order(
         "members": " ".join(topology.hosts),
         "clients": " ".join(topology.clients),
         "duration_s": f"{seconds:g}",
-        "live_interval_s": str(max(1, round(seconds / LIVE_SAMPLES))),
+        "live_interval_s": f"{max(live_every_s, round(seconds / LIVE_SAMPLES)):.0f}",
         "extent_bytes": str(topology.precondition_bytes),
         "collect": "now" if load.failure is None else "later",
         "alone": "yes" if load.alone else "no",

@@ -1,13 +1,25 @@
 # What is written down of a host around a load, whatever makes the load: facts, telemetry, the replication's state.
 
+# Without a process: on a small host each would be a load of its own, once a second.
 sample() {
+  local file line
   printf 'time %s\n' "$EPOCHREALTIME"
-  grep -hE '^(cpu |MemTotal|MemAvailable)|^ *(ens|eth|enp)[0-9]' /proc/stat /proc/meminfo /proc/net/dev
+  for file in /proc/stat /proc/meminfo /proc/net/dev; do
+    while read -r line; do
+      case $line in
+        'cpu '* | MemAvailable:*) echo "$line" && break ;;
+        MemTotal:* | ens[0-9]* | eth[0-9]* | enp[0-9]*) echo "$line" ;;
+      esac
+    done <"$file"
+  done
 }
 
 sampling() {
-  # A sample that cannot be written is missing: a full disk is one of the failures.
-  while sleep 1; do sample || true; done
+  local line
+  while read -r -t 1 -u 8 line || true; do
+    # A sample that cannot be written is missing: a full disk is one of the failures.
+    sample || true
+  done
 }
 
 # A line whenever the replication's state changes. The stack's own script is read in, not run: it is asked five times
@@ -26,12 +38,12 @@ watching() {
 watchers=()
 
 start_watching() {
+  # A pipe that nobody writes into is a clock without a process.
+  [ -p "$work.clock" ] || mkfifo "$work.clock"
   sample >>telemetry
-  sampling >>telemetry &
+  sampling >>telemetry 8<>"$work.clock" &
   watchers+=($!)
   if [ -e "$target/state" ]; then
-    # A pipe that nobody writes into is a clock without a process.
-    [ -p "$work.clock" ] || mkfifo "$work.clock"
     watching >>states 8<>"$work.clock" &
     watchers+=($!)
   fi
