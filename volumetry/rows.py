@@ -52,6 +52,16 @@ class Committed:
     run_s: float | None
     whole: bool = True
 
+    @property
+    def figure(self) -> str:
+        """The rate as a person reads it, with the unit of its tool; empty where nothing was measured."""
+        row = self.rows["trials"][0]
+        if row["tool"] == "dbench":
+            rate = row.get("bw_bytes_per_s")
+            return "" if rate is None else f"{rate / 1e6:,.1f} MB/s"
+        unit = "TPS" if row["tool"] == "pgbench" else "IOPS"
+        return "" if self.iops is None else f"{self.iops:,.0f} {unit}"
+
 
 def without_evidence(attempt: Attempt, verdict: Verdict) -> Committed:
     """An attempt that left nothing to read: one row, without a direction."""

@@ -64,6 +64,7 @@ def commit(request: Event, environment: Queries, store: Store) -> dict[str, Any]
         "verdict": committed.verdict.word,
         "reason": committed.verdict.reason,
         "iops": committed.iops,
+        "figure": committed.figure,
         "run_s": committed.run_s,
         "whole": committed.whole,
     }

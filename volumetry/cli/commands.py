@@ -310,10 +310,11 @@ def show(
     if figures is not None:
         console.print(ladders(figures, console.width))
     _print_verdicts(console, summary["trials"])
-    table = Table("trial", "verdict", "IOPS", "reason", box=None)
+    table = Table("trial", "verdict", "rate", "reason", box=None)
     for trial, note in sorted(notes, key=lambda item: item[0]):
-        iops = "" if note.get("iops") is None else f"{note['iops']:,.0f}"
-        table.add_row(str(trial), note.get("verdict", note.get("state", "")), iops, note.get("reason", ""))
+        table.add_row(
+            str(trial), note.get("verdict", note.get("state", "")), note.get("figure", ""), note.get("reason", "")
+        )
     console.print(table)
 
 

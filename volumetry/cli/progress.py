@@ -121,9 +121,7 @@ class Display:
                 self._once(f"topology {name}: {note['status']} {note.get('reason', '')}".rstrip())
         for number, (key, note) in enumerate(self._progress.committed, start=1):
             total = len(self._progress.plan.trials) if self._progress.plan else 0
-            self._once(
-                f"{number}/{total} {_trial_of(key)}: {_figure(note)} {note['verdict']} {note['reason']}".rstrip()
-            )
+            self._once(f"{number}/{total} {_trial_of(key)}: {_told(note)}")
 
     def _once(self, line: str) -> None:
         if line not in self._told:
@@ -137,7 +135,7 @@ class Display:
             parts.append(Text(f"▶ {_trial_of(key)}{now}", style="bold cyan"))
         for key, note in self._progress.committed[-_TRIALS_SHOWN:]:
             style = COLOURS.get(note["verdict"], "")
-            parts.append(Text(f"  {_trial_of(key)}  {_figure(note)}  {note['verdict']}  {note['reason']}", style=style))
+            parts.append(Text(f"  {_trial_of(key)}  {_told(note)}", style=style))
         return Group(*parts)
 
     def _topologies(self) -> RenderableType:
@@ -149,9 +147,9 @@ class Display:
         return table
 
 
-def _figure(note: dict[str, Any]) -> str:
-    iops = note.get("iops")
-    return "" if iops is None else f"{iops:,.0f} IOPS"
+def _told(note: dict[str, Any]) -> str:
+    """What a trial came to, in a line."""
+    return " ".join(part for part in (note.get("figure", ""), note["verdict"], note["reason"]) if part)
 
 
 def _clock(seconds: float) -> str:
