@@ -261,6 +261,11 @@ def test_telemetry_reads_as_shares_of_the_host() -> None:
 def test_a_sample_cut_short_is_left_out() -> None:
     whole = parse_telemetry(PEER["telemetry"])
     assert parse_telemetry(PEER["telemetry"] + b"time 1795234775.0\n") == whole
+    # On a disk that was full for a while.
+    assert (
+        parse_telemetry(b"time 1795234700.0\ncpu  5005 time 1795234701.0\nMemTotal: 5 kB\n" + PEER["telemetry"])
+        == whole
+    )
 
 
 def test_nothing_is_said_over_a_boot() -> None:

@@ -25,30 +25,31 @@ class Sample:
 
 def parse_telemetry(text: bytes) -> list[Sample]:
     """The samples in order of time; a sample that was cut short is left out."""
-    samples = []
-    for block in re.split(r"^time ", text.decode("ascii", "replace"), flags=re.MULTILINE)[1:]:
-        lines = block.splitlines()
-        cpu = next((line.split()[1:] for line in lines if line.startswith("cpu ")), None)
-        if cpu is None:
-            continue
+    blocks = re.split(r"^time ", text.decode("ascii", "replace"), flags=re.MULTILINE)[1:]
+    return [sample for sample in map(_sample, blocks) if sample is not None]
+
+
+def _sample(block: str) -> Sample | None:
+    """None: it was cut short, as by a full disk, and what came next stands in its line."""
+    lines = block.splitlines()
+    try:
         # user nice system idle iowait irq softirq steal (proc(5))
-        ticks = [int(value) for value in cpu[:8]]
+        ticks = [int(value) for value in next(line for line in lines if line.startswith("cpu ")).split()[1:9]]
         memory = {name: int(value) * 1024 for name, value in re.findall(r"^(Mem\w+): +(\d+)", block, re.MULTILINE)}
         links = [line.split(":")[1].split() for line in lines if re.match(r" *(ens|eth|enp)\d", line)]
-        samples.append(
-            Sample(
-                time_s=float(lines[0]),
-                user=ticks[0] + ticks[1],
-                system=ticks[2] + ticks[5] + ticks[6],
-                idle=ticks[3],
-                iowait=ticks[4],
-                steal=ticks[7],
-                rx_bytes=sum(int(link[0]) for link in links),
-                tx_bytes=sum(int(link[8]) for link in links),
-                memory_used_bytes=memory["MemTotal"] - memory["MemAvailable"] if len(memory) > 1 else None,
-            )
+        return Sample(
+            time_s=float(lines[0]),
+            user=ticks[0] + ticks[1],
+            system=ticks[2] + ticks[5] + ticks[6],
+            idle=ticks[3],
+            iowait=ticks[4],
+            steal=ticks[7],
+            rx_bytes=sum(int(link[0]) for link in links),
+            tx_bytes=sum(int(link[8]) for link in links),
+            memory_used_bytes=memory["MemTotal"] - memory["MemAvailable"] if len(memory) > 1 else None,
         )
-    return samples
+    except (StopIteration, ValueError, IndexError):
+        return None
 
 
 @dataclass(frozen=True)
