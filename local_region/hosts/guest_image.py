@@ -80,7 +80,7 @@ class Accelerator:
 # the machine's own, the same on all CPUs; nobody has to be guarded against; and copying by string instructions, whose
 # feature has the number 112, costs an emulated CPU twice as much as copying by others. Translated code may take half of
 # what a guest has as memory, instead of as much again. One processor: where a few guests share two, one that waits for
-# another's is slower than one that does it all (DRBD, 4k writes at depth 1: 341 IOPS instead of 270, p99 3.9 ms for 15).
+# another's is slower than one that does it all (DRBD, 4k writes at depth 1: 341 IOPS, not 270; p99 3.9 ms, not 15).
 _TCG = Accelerator(
     ("-smp", "1", "-accel", "tcg,tb-size=512", "-cpu", "Nehalem"), "tsc=reliable mitigations=off clearcpuid=112"
 )
