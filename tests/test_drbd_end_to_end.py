@@ -1,6 +1,7 @@
 """A real DRBD mirror of two virtual machines as a user runs it: whole, measured, cut, whole again, checked, gone."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 
@@ -50,6 +51,7 @@ def test_the_mirror_was_whole_and_was_measured(run: Run) -> None:
         assert row["iops"] > 50
         assert "UpToDate/UpToDate" in row["stack_status"]
         assert row["stack_driver"].startswith("DRBD 8.4")
+        assert re.fullmatch(r"version 8\.4\.\d+, srcversion [0-9A-F]+; drbd-utils 9[0-9.]+", row["stack_module"])
         assert row["host_kind"] == "guest"
         assert row["first_sync_skipped"] is True
 

@@ -158,7 +158,7 @@ def test_a_mirror_without_a_first_sync(pair: Pair) -> None:
     assert "first_sync_skipped=true" in pair.shell("host2", "cat /run/volumetry/targets/mirror/stack")
     facts = pair.facts("host1", "mirror")
     assert facts["drbd_version"].startswith("8.4.")
-    assert "srcversion" in facts["drbd_module"]
+    assert "srcversion" in facts["stack_module"]
     assert '"protocol": "C"' in facts["stack_parameters"]
     assert '"write-ordering": "flush"' in facts["stack_parameters"]
     assert pair.tool("host1", "mirror", "check") == ""

@@ -157,7 +157,7 @@ def test_a_campaign_of_failures_alone_is_a_page(report: Report) -> None:
         published=None, drift_pct_per_hour=None, planned=3,
     )  # fmt: skip
     parsed = Elements(page.render(alone, ""))
-    assert [section["id"] for section in parsed.of("section")] == ["answer", "failures", "trust", "provenance", "again"]
+    assert [section["id"] for section in parsed.of("section")] == ["answer", "failures", "provenance", "again"]
     assert {link["href"] for link in parsed.of("a")} >= {"#failures"}
     assert "#ladder" not in {link["href"] for link in parsed.of("a")}
 

@@ -333,6 +333,7 @@ def _provenance(attempt: Attempt, evidence: Mapping[str, HostEvidence]) -> Row:
         "stack_driver": client.facts.get("stack_driver"),
         "stack_parameters": client.facts.get("stack_parameters"),
         "first_sync_skipped": {"true": True, "false": False}.get(client.facts.get("first_sync_skipped", "")),
+        "stack_module": client.facts.get("stack_module"),
         "stack_status": client.facts.get("stack_status"),
         "filesystem": client.facts.get("filesystem"),
         "mount_options": client.facts.get("mount_options"),

@@ -162,6 +162,7 @@ TRIALS = Table(
         Column("ioengine", "string", "fio's ioengine"),
         Column("stack_driver", "string", "Driver of the storage stack and its version"),
         Column("stack_parameters", "string", "Parameters of the storage stack, a JSON object"),
+        Column("stack_module", "string", "Kernel module of the storage stack, as modinfo tells it, and its tools"),
         Column("stack_status", "string", "State of the storage stack at the start of the trial, in its own words"),
         Column("filesystem", "string", "File system on the volume under test; NULL: the load ran on the volume itself"),
         Column("mount_options", "string", "Its mount options, as the kernel has them"),

@@ -15,6 +15,7 @@ SELECT DISTINCT
     t.tuning,
     t.stack,
     t.stack_driver,
+    t.stack_module,
     s.stack_status,
     t.stack_parameters,
     t.first_sync_skipped,

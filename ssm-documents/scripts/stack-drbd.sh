@@ -94,8 +94,7 @@ drbd_facts() {
     if read -r line <"/sys/module/drbd/$name"; then module+="${module:+, }$name $line"; fi
   done 2>/dev/null
   echo "drbd_version=$drbd_version"
-  echo "drbd_module=$module"
-  echo "drbd_utils=$drbd_utils"
+  echo "stack_module=$module; drbd-utils $drbd_utils"
   echo "stack_status=$drbd_cs $drbd_ro $drbd_ds oos=$drbd_oos"
   now[write-ordering]=$drbd_wo now[links]=$drbd_links
   for name in "${!now[@]}"; do

@@ -13,6 +13,7 @@ from volumetry.report.model import Provenance, Tuned
 _FACTS = {
     "stack": "storage stack",
     "stack_driver": "driver",
+    "stack_module": "module and tools",
     "stack_status": "state of the stack, first trial",
     "stack_parameters": "parameters",
     "first_sync_skipped": "first sync skipped",
