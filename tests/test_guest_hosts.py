@@ -368,13 +368,13 @@ def test_a_guest_that_starts_anew_comes_back_as_it_was_on_the_kernel_it_chose(
     assert kernel != chosen
     with ThreadPoolExecutor(1) as threads:
         lost = threads.submit(run, one, "sleep 60")
-        run(one, f"echo {chosen} >/boot/volumetry-kernel; echo kept >/root/kept; sync; echo b >/proc/sysrq-trigger")
+        run(one, f"echo {chosen} >/boot/volumetry-kernel; echo kept >/var/lib/kept; sync; echo b >/proc/sysrq-trigger")
         assert until(lambda: not one.answers())
         assert one.alive()
         assert lost.result().reason == "host-lost"
     assert run(one, "true", timeout_s=0.5).reason == "timed-out"
     assert run(one, "true", timeout_s=240).exit_code == 0
-    assert said(one, "uname -r; cat /root/kept").split() == [chosen, "kept"]
+    assert said(one, "uname -r; cat /var/lib/kept").split() == [chosen, "kept"]
     assert said(one, look) == before
     assert "netem" in said(one, "modprobe -a drbd xfs; tc qdisc show dev ens5")
     said(one, "ping -c 1 -W 5 10.0.0.11")
